@@ -1,0 +1,57 @@
+# Builds and installs fenced_lock with PostgreSQL's extension makefiles (PGXS)
+# and starts the tests and the demo. PG_CONFIG= picks another major everywhere.
+
+.DEFAULT_GOAL := all
+
+MODULE_big = fenced_lock
+OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c))
+
+EXTENSION = fenced_lock
+DATA = sql/fenced_lock--1.0.sql
+
+REGRESS =
+REGRESS_OPTS = --inputdir=test
+ISOLATION =
+ISOLATION_OPTS = --inputdir=test/isolation
+TAP_TESTS = 1
+PROVE_TESTS = test/t/*.pl
+
+PG_CONFIG ?= pg_config
+
+# These make their own PostgreSQL, so they must work where pg_config is missing.
+selfmade = test test-all demo sanitize
+
+ifneq ($(filter-out $(selfmade),$(or $(MAKECMDGOALS),all)),)
+
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+ifeq ($(wildcard $(PGXS)),)
+$(error "$(PG_CONFIG)" finds no PostgreSQL server development files. Install them (Debian and Ubuntu: postgresql-server-dev-NN) or say PG_CONFIG=/path/to/pg_config. "make test" and "make demo" need neither)
+endif
+
+# STRICT=1 is how our own tests build. With -isystem a warning inside
+# PostgreSQL's headers is not held against us; all of ours are errors.
+ifdef STRICT
+PG_CFLAGS = -Wall -Wextra -Werror
+endif
+
+include $(PGXS)
+
+ifdef STRICT
+override CPPFLAGS := $(patsubst -I$(pkgincludedir)%,-isystem $(pkgincludedir)%,$(CPPFLAGS))
+endif
+
+# PGXS tracks no headers.
+$(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h)
+
+endif
+
+.PHONY: $(selfmade)
+
+test test-all:
+	test/run
+
+demo:
+	test/demo/run
+
+sanitize:
+	test/sanitize

@@ -1,0 +1,246 @@
+\echo Use "CREATE EXTENSION fenced_lock" to load this file. \quit
+
+-- The schema is a member of the extension: it goes with it, and where a schema
+-- of that name exists already CREATE EXTENSION fails instead of using it.
+CREATE SCHEMA fenced_lock;
+GRANT USAGE ON SCHEMA fenced_lock TO PUBLIC;
+COMMENT ON SCHEMA fenced_lock IS
+'Fenced advisory locks: keyed leases whose fencing tokens guarded tables check';
+
+--
+-- Storage
+--
+
+-- CACHE 1: with a cache, tokens of different sessions would run backwards.
+CREATE SEQUENCE fenced_lock.token_seq AS bigint MINVALUE 0 START 0 CACHE 1 NO CYCLE;
+COMMENT ON SEQUENCE fenced_lock.token_seq IS
+'The last fencing token that was issued in this database';
+
+CREATE SEQUENCE fenced_lock.incarnation_seq AS bigint MINVALUE 0 START 0 CACHE 1 NO CYCLE;
+COMMENT ON SEQUENCE fenced_lock.incarnation_seq IS
+'Identifies the start of the server that has last moved token_seq to the clock';
+
+CREATE TABLE fenced_lock.hash_seed (seed uuid NOT NULL);
+INSERT INTO fenced_lock.hash_seed VALUES (pg_catalog.gen_random_uuid());
+COMMENT ON TABLE fenced_lock.hash_seed IS
+'The random number that goes into the hash of every key; read by nobody but the extension';
+
+-- Written by C code alone, which does not look at constraints and defaults.
+-- Room is left on every page for HOT updates (renew, release); a truncating
+-- vacuum would take a lock that makes a try wait.
+CREATE TABLE fenced_lock.lock_row (
+	key text COLLATE "C" NOT NULL,
+	fencing_token bigint NOT NULL,
+	owner_digest bytea,
+	ttl interval NOT NULL,
+	granted_xid xid8 NOT NULL,
+	acquired_at timestamptz NOT NULL,
+	renewed_at timestamptz NOT NULL,
+	expires_at timestamptz NOT NULL,
+	role regrole NOT NULL,
+	pid integer NOT NULL,
+	application_name text,
+	client_address inet,
+	metadata jsonb
+) WITH (
+	fillfactor = 50,
+	vacuum_truncate = off,
+	toast.vacuum_truncate = off,
+	autovacuum_vacuum_scale_factor = 0.05,
+	autovacuum_vacuum_threshold = 1000
+);
+-- Read from its end, so that the newest version of a key's row comes first.
+-- Not unique: the key lock is what makes a key unique, and a unique check
+-- would walk every dead version of a renewed lease.
+CREATE INDEX lock_row_newest_first ON fenced_lock.lock_row (key, fencing_token);
+-- A publication FOR ALL TABLES includes this table.
+ALTER TABLE fenced_lock.lock_row REPLICA IDENTITY FULL;
+
+COMMENT ON TABLE fenced_lock.lock_row IS
+'One row a key: its present or last lease. Written by the functions of the extension alone; each write holds the key''s advisory lock of class 17996';
+COMMENT ON COLUMN fenced_lock.lock_row.key IS 'What is locked';
+COMMENT ON COLUMN fenced_lock.lock_row.fencing_token IS 'Token of the last grant';
+COMMENT ON COLUMN fenced_lock.lock_row.owner_digest IS 'SHA-256 of the owner token; NULL once the lease was released';
+COMMENT ON COLUMN fenced_lock.lock_row.ttl IS 'Time to live of the lease, counted from acquired_at or renewed_at';
+COMMENT ON COLUMN fenced_lock.lock_row.granted_xid IS 'Top-level transaction that was granted the lease';
+COMMENT ON COLUMN fenced_lock.lock_row.acquired_at IS 'When the lease was granted';
+COMMENT ON COLUMN fenced_lock.lock_row.renewed_at IS 'When the lease was last renewed; acquired_at if never';
+COMMENT ON COLUMN fenced_lock.lock_row.expires_at IS 'When the lease ends, or when it was released';
+COMMENT ON COLUMN fenced_lock.lock_row.role IS 'Role (current_user) of the grant';
+COMMENT ON COLUMN fenced_lock.lock_row.pid IS 'Server process of the grant';
+COMMENT ON COLUMN fenced_lock.lock_row.application_name IS 'application_name of the grant; NULL if empty';
+COMMENT ON COLUMN fenced_lock.lock_row.client_address IS 'Client address of the grant; NULL for a unix socket';
+COMMENT ON COLUMN fenced_lock.lock_row.metadata IS 'What the caller of the grant gave; NULL if nothing';
+
+-- Fencing tokens go on rising after dump and restore. Leases are not dumped.
+SELECT pg_catalog.pg_extension_config_dump('fenced_lock.token_seq', '');
+-- A plain owner's pg_dump reads what is marked.
+GRANT SELECT ON SEQUENCE fenced_lock.token_seq TO PUBLIC;
+
+--
+-- Leases
+--
+
+CREATE TYPE fenced_lock.lease AS (
+	acquired boolean,
+	fencing_token bigint,
+	owner_token uuid,
+	expires_at timestamptz,
+	already_held boolean,
+	retry_after_ms integer,
+	blocked_key text
+);
+COMMENT ON TYPE fenced_lock.lease IS 'A granted lock with a time-to-live, or a refusal';
+COMMENT ON COLUMN fenced_lock.lease.acquired IS 'Was the lock granted? Never NULL; if false, only retry_after_ms and blocked_key can be other than NULL';
+COMMENT ON COLUMN fenced_lock.lease.fencing_token IS 'Rises with every grant in the database. Show it to pin(). Larger than 2^53 only after the year 2285, but pass it as a string in JavaScript';
+COMMENT ON COLUMN fenced_lock.lease.owner_token IS 'The secret of this grant, for renew() and release()';
+COMMENT ON COLUMN fenced_lock.lease.expires_at IS 'When the lease ends by the server''s clock, unless renewed';
+COMMENT ON COLUMN fenced_lock.lease.already_held IS 'True if the owner token given had the lease already: same fencing token, life renewed';
+COMMENT ON COLUMN fenced_lock.lease.retry_after_ms IS 'Of a refusal: milliseconds until the present lease ends; 100 if an open transaction is in the way';
+COMMENT ON COLUMN fenced_lock.lease.blocked_key IS 'Of a refused set of keys: the key that was in the way; otherwise NULL';
+
+CREATE FUNCTION fenced_lock.try_acquire(
+	key text,
+	ttl interval DEFAULT '30 s',
+	owner_token uuid DEFAULT NULL,
+	metadata jsonb DEFAULT NULL)
+RETURNS fenced_lock.lease
+AS 'MODULE_PATHNAME', 'fenced_lock_try_acquire'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fenced_lock.try_acquire(text, interval, uuid, jsonb) IS
+'Acquires the lock on a key, or tells that it is not to be had: always one row, never a wait. ttl: 1 ms to fenced_lock.max_ttl, NULL for 30 s. owner_token: identity of one attempt, so that it can be repeated after a lost reply; NULL for a new one. metadata: shown in view locks. Errors: 22004 key NULL; 22023 bad key or ttl; 25001 in a REPEATABLE READ or SERIALIZABLE transaction block; 25006 read-only. (Leases: Gray and Cheriton, 1989; fencing tokens: as ZooKeeper''s zxid, Chubby''s sequencers)';
+
+CREATE FUNCTION fenced_lock.renew(
+	key text,
+	owner_token uuid,
+	ttl interval DEFAULT NULL)
+RETURNS timestamptz
+AS 'MODULE_PATHNAME', 'fenced_lock_renew'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fenced_lock.renew(text, uuid, interval) IS
+'Lets a lease live for another ttl from now and returns its new end; NULL if the lease is lost (expired, released, taken over), never for "busy". ttl: NULL for the lease''s own; an explicit one becomes the lease''s own. The fencing token stays. Errors: 22004 key or owner token NULL; 22023 bad key or ttl; 25006 read-only';
+
+CREATE FUNCTION fenced_lock.release(
+	key text,
+	owner_token uuid)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'fenced_lock_release'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fenced_lock.release(text, uuid) IS
+'Ends a lease, at commit. True if it was still this owner''s, also if it had expired and nobody had taken it over; otherwise false, with a WARNING of SQLSTATE LF002. Errors: 22004 key or owner token NULL; 22023 bad key; 25006 read-only';
+
+--
+-- Fencing
+--
+
+CREATE FUNCTION fenced_lock.pin(
+	key text,
+	fencing_token bigint)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'fenced_lock_pin'
+LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fenced_lock.pin(text, bigint) IS
+'True, or an error: proves that the caller holds the key, and keeps everybody else from being granted it until this transaction ends. Guards then accept this transaction''s writes for the key. Errors: LF001 stale fencing token, LF002 lock not held (both: lost, do the job anew); LF102 token never issued for this key (a bug); 22004 NULL; 22023 bad key or token; 25006 read-only; 40001 from REPEATABLE READ on if the lease is younger than the snapshot';
+
+CREATE FUNCTION fenced_lock.pin_all(
+	keys text[],
+	fencing_token bigint)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'fenced_lock_pin_all'
+LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fenced_lock.pin_all(text[], bigint) IS
+'pin() for a set of keys under one fencing token, in one order for all callers; 1 to 1,000 keys. Errors: as pin(); 22023 for an empty set, 22004 for a NULL in it, 54000 for more than 1,000 keys';
+
+CREATE FUNCTION fenced_lock.guard()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'fenced_lock_guard'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fenced_lock.guard() IS
+'Trigger function: guard(''key template'' [, ''stamp column'']). BEFORE INSERT OR UPDATE OR DELETE FOR EACH ROW, it refuses rows whose key this transaction has not pinned (LF101) or that a later token has stamped (LF001); BEFORE TRUNCATE FOR EACH STATEMENT, it refuses (55000). In the template {column} stands for a column''s value; the stamp column (bigint) is set to the token that wrote the row';
+-- It can only refuse, and a dump restores triggers before grants.
+GRANT EXECUTE ON FUNCTION fenced_lock.guard() TO PUBLIC;
+
+--
+-- Seeing
+--
+
+CREATE FUNCTION fenced_lock.lock_id(key text)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'fenced_lock_lock_id'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION fenced_lock.lock_id(text) IS
+'Where pg_locks shows the advisory lock of a key: classid and objid, as one number, with objsubid 17996. Errors: 22004 key NULL; 22023 bad key';
+
+CREATE VIEW fenced_lock.locks AS
+SELECT r.key,
+       r.fencing_token,
+       'lease'::pg_catalog.text AS lifetime,
+       r.role,
+       r.pid,
+       r.application_name,
+       r.client_address,
+       r.metadata,
+       r.acquired_at,
+       r.renewed_at,
+       r.expires_at,
+       p.pids AS pinned_by
+  FROM fenced_lock.lock_row r
+  LEFT JOIN (SELECT (l.classid::pg_catalog.int8 OPERATOR(pg_catalog.<<) 32)
+                    OPERATOR(pg_catalog.|) l.objid::pg_catalog.int8 AS lock_id,
+                    pg_catalog.array_agg(coalesce(l.pid, 0) ORDER BY l.pid) AS pids
+               FROM pg_catalog.pg_locks l
+              WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory'
+                AND l.objsubid OPERATOR(pg_catalog.=) 17996
+                AND l.database OPERATOR(pg_catalog.=)
+                    (SELECT d.oid FROM pg_catalog.pg_database d
+                      WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+                AND l.granted
+                AND l.mode OPERATOR(pg_catalog.=) ANY ('{RowShareLock,ExclusiveLock}')
+              GROUP BY l.classid, l.objid) p
+         ON p.lock_id OPERATOR(pg_catalog.=) fenced_lock.lock_id(r.key)
+ WHERE (r.owner_digest IS NOT NULL
+        AND r.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp())
+    OR p.pids IS NOT NULL;
+COMMENT ON VIEW fenced_lock.locks IS
+'The locks that are held now, and those that have ended but whose key an open transaction still keeps';
+COMMENT ON COLUMN fenced_lock.locks.key IS 'What is locked';
+COMMENT ON COLUMN fenced_lock.locks.fencing_token IS 'Token of the grant';
+COMMENT ON COLUMN fenced_lock.locks.lifetime IS 'What ends it: lease (its ttl)';
+COMMENT ON COLUMN fenced_lock.locks.role IS 'Role (current_user) of the grant';
+COMMENT ON COLUMN fenced_lock.locks.pid IS 'Server process of the grant; behind a pooler it may serve others by now';
+COMMENT ON COLUMN fenced_lock.locks.application_name IS 'application_name of the grant; NULL if empty';
+COMMENT ON COLUMN fenced_lock.locks.client_address IS 'Client address of the grant; NULL for a unix socket';
+COMMENT ON COLUMN fenced_lock.locks.metadata IS 'What the caller of the grant gave; NULL if nothing';
+COMMENT ON COLUMN fenced_lock.locks.acquired_at IS 'When it was granted';
+COMMENT ON COLUMN fenced_lock.locks.renewed_at IS 'When it was last renewed; acquired_at if never';
+COMMENT ON COLUMN fenced_lock.locks.expires_at IS 'When it ends; in the past for one that is only pinned';
+COMMENT ON COLUMN fenced_lock.locks.pinned_by IS 'Server processes whose open transactions keep everybody else from the key: by a pin, or because they are acquiring or releasing it; 0 for a prepared transaction; NULL if none';
+
+--
+-- Rights
+--
+
+CREATE FUNCTION fenced_lock.allow(role regrole)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'fenced_lock_allow'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fenced_lock.allow(regrole) IS
+'Lets a role use the locks: EXECUTE on all functions but allow() and disallow(), SELECT on the views. Always true. Errors: 22004 role NULL; 42501 unless the caller owns the extension; 25006 read-only';
+
+CREATE FUNCTION fenced_lock.disallow(role regrole)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'fenced_lock_disallow'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fenced_lock.disallow(regrole) IS
+'Takes back what allow() gave. Always true. Errors: as allow()';
+
+REVOKE EXECUTE ON FUNCTION
+	fenced_lock.try_acquire(text, interval, uuid, jsonb),
+	fenced_lock.renew(text, uuid, interval),
+	fenced_lock.release(text, uuid),
+	fenced_lock.pin(text, bigint),
+	fenced_lock.pin_all(text[], bigint),
+	fenced_lock.lock_id(text),
+	fenced_lock.allow(regrole),
+	fenced_lock.disallow(regrole)
+FROM PUBLIC;

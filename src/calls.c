@@ -1,0 +1,183 @@
+/*-------------------------------------------------------------------------
+ *
+ * calls.c
+ *	  The SQL calls: arguments in, rows out, no rules.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "arguments.h"
+#include "compat.h"
+#include "errors.h"
+#include "funcapi.h"
+#include "key_lock.h"
+#include "lease.h"
+#include "pin.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+/* Columns of type lease; they are only ever appended. */
+enum
+{
+	LEASE_ACQUIRED,
+	LEASE_FENCING_TOKEN,
+	LEASE_OWNER_TOKEN,
+	LEASE_EXPIRES_AT,
+	LEASE_ALREADY_HELD,
+	LEASE_RETRY_AFTER_MS,
+	LEASE_BLOCKED_KEY,
+	LEASE_COLUMNS
+};
+
+PG_FUNCTION_INFO_V1(fenced_lock_try_acquire);
+PG_FUNCTION_INFO_V1(fenced_lock_renew);
+PG_FUNCTION_INFO_V1(fenced_lock_release);
+PG_FUNCTION_INFO_V1(fenced_lock_pin);
+PG_FUNCTION_INFO_V1(fenced_lock_pin_all);
+PG_FUNCTION_INFO_V1(fenced_lock_lock_id);
+
+/*
+ * In a transaction whose snapshot is taken once, what is read after the grant
+ * may be older than the lock.
+ */
+static void
+forbid_old_snapshot(const char *function)
+{
+	if (IsolationUsesXactSnapshot() && IsTransactionBlock())
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("%s cannot run inside a transaction block at isolation level REPEATABLE READ or SERIALIZABLE",
+						function),
+				 errdetail("What the transaction reads may be older than the lock."),
+				 errhint("Acquire in a transaction of its own, before the one that writes.")));
+}
+
+static Datum
+lease_datum(FunctionCallInfo fcinfo, const FlLease *lease)
+{
+	TupleDesc	desc;
+	Datum	   *values;
+	bool	   *nulls;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE ||
+		desc->natts < LEASE_COLUMNS)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("result must be of type fenced_lock.lease")));
+	BlessTupleDesc(desc);
+	values = palloc0(desc->natts * sizeof(Datum));
+	nulls = palloc(desc->natts * sizeof(bool));
+	memset(nulls, true, desc->natts * sizeof(bool));
+
+	values[LEASE_ACQUIRED] = BoolGetDatum(lease->acquired);
+	nulls[LEASE_ACQUIRED] = false;
+	if (lease->acquired)
+	{
+		values[LEASE_FENCING_TOKEN] = Int64GetDatum(lease->fencing_token);
+		values[LEASE_OWNER_TOKEN] = UUIDPGetDatum(&lease->owner_token);
+		values[LEASE_EXPIRES_AT] = TimestampTzGetDatum(lease->expires_at);
+		values[LEASE_ALREADY_HELD] = BoolGetDatum(lease->already_held);
+		nulls[LEASE_FENCING_TOKEN] = false;
+		nulls[LEASE_OWNER_TOKEN] = false;
+		nulls[LEASE_EXPIRES_AT] = false;
+		nulls[LEASE_ALREADY_HELD] = false;
+	}
+	else
+	{
+		values[LEASE_RETRY_AFTER_MS] = Int32GetDatum(lease->retry_after_ms);
+		nulls[LEASE_RETRY_AFTER_MS] = false;
+	}
+	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
+}
+
+static const pg_uuid_t *
+required_owner(FunctionCallInfo fcinfo, int n)
+{
+	fl_require_arg(fcinfo, n, "owner token");
+	return PG_GETARG_UUID_P(n);
+}
+
+/* try_acquire(key text, ttl interval, owner_token uuid, metadata jsonb) */
+Datum
+fenced_lock_try_acquire(PG_FUNCTION_ARGS)
+{
+	const text *key = fl_arg_key(fcinfo, 0);
+	int64		ttl = fl_arg_ttl(fcinfo, 1, FL_DEFAULT_TTL);
+	const pg_uuid_t *owner = PG_ARGISNULL(2) ? NULL : PG_GETARG_UUID_P(2);
+	const Jsonb *metadata = PG_ARGISNULL(3) ? NULL : PG_GETARG_JSONB_P(3);
+	FlLease		lease;
+
+	fl_forbid_read_only("fenced_lock.try_acquire()");
+	forbid_old_snapshot("fenced_lock.try_acquire()");
+	fl_lease_try_acquire(key, ttl, owner, metadata, &lease);
+	return lease_datum(fcinfo, &lease);
+}
+
+/* renew(key text, owner_token uuid, ttl interval) */
+Datum
+fenced_lock_renew(PG_FUNCTION_ARGS)
+{
+	const text *key = fl_arg_key(fcinfo, 0);
+	const pg_uuid_t *owner = required_owner(fcinfo, 1);
+	int64		ttl = fl_arg_ttl(fcinfo, 2, FL_LEASE_TTL);
+	TimestampTz expires_at;
+
+	fl_forbid_read_only("fenced_lock.renew()");
+	if (!fl_lease_renew(key, owner, ttl, &expires_at))
+		PG_RETURN_NULL();
+	PG_RETURN_TIMESTAMPTZ(expires_at);
+}
+
+/* release(key text, owner_token uuid) */
+Datum
+fenced_lock_release(PG_FUNCTION_ARGS)
+{
+	const text *key = fl_arg_key(fcinfo, 0);
+	const pg_uuid_t *owner = required_owner(fcinfo, 1);
+	bool		released;
+
+	fl_forbid_read_only("fenced_lock.release()");
+	released = fl_lease_release(key, owner);
+	if (!released)
+		ereport(WARNING,
+				(errcode(ERRCODE_LOCK_NOT_HELD),
+				 errmsg("lock on key \"%s\" is not held by this owner token: it expired, or was released before",
+						text_to_cstring(key))));
+	PG_RETURN_BOOL(released);
+}
+
+/* pin(key text, fencing_token bigint) */
+Datum
+fenced_lock_pin(PG_FUNCTION_ARGS)
+{
+	const text *key = fl_arg_key(fcinfo, 0);
+	int64		token = fl_arg_token(fcinfo, 1);
+
+	fl_forbid_read_only("fenced_lock.pin()");
+	fl_pin(key, token);
+	PG_RETURN_BOOL(true);
+}
+
+/* pin_all(keys text[], fencing_token bigint) */
+Datum
+fenced_lock_pin_all(PG_FUNCTION_ARGS)
+{
+	int			count;
+	text	  **keys = fl_arg_keys(fcinfo, 0, &count);
+	int64		token = fl_arg_token(fcinfo, 1);
+
+	fl_forbid_read_only("fenced_lock.pin_all()");
+	for (int i = 0; i < count; i++)
+		fl_pin(keys[i], token);
+	PG_RETURN_BOOL(true);
+}
+
+/* lock_id(key text): where pg_locks shows the key's lock */
+Datum
+fenced_lock_lock_id(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64((int64) fl_key_id(fl_arg_key(fcinfo, 0)));
+}

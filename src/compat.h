@@ -1,0 +1,58 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *	  What differs between the majors of PostgreSQL, and nothing else.
+ *
+ * Each shim gives an older major the newer one's name.  No other file of
+ * fenced_lock asks for PG_VERSION_NUM.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef FENCED_LOCK_COMPAT_H
+#define FENCED_LOCK_COMPAT_H
+
+#include "fmgr.h"
+#include "utils/acl.h"
+#include "utils/guc.h"
+#include "utils/guc_tables.h"
+
+/* 16 moved the varlena macros into a header of their own. */
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/* 18 lets a module tell its name and version. */
+#ifndef PG_MODULE_MAGIC_EXT
+#define PG_MODULE_MAGIC_EXT(...) PG_MODULE_MAGIC
+#endif
+
+/* 16 replaced the ownership check per kind of object by one for all. */
+#if PG_VERSION_NUM < 160000
+#define extension_ownercheck(extension, role) \
+	pg_extension_ownercheck(extension, role)
+#else
+#define extension_ownercheck(extension, role) \
+	object_ownercheck(ExtensionRelationId, extension, role)
+#endif
+
+/* 16 exports the look-up of a setting by its name. */
+#if PG_VERSION_NUM < 160000
+static inline struct config_generic *
+find_option(const char *name, bool create_placeholders, bool skip_errors,
+			int elevel)
+{
+	struct config_generic **all = get_guc_variables();
+
+	(void) create_placeholders;
+	for (int i = 0; i < GetNumConfigOptions(); i++)
+	{
+		if (strcmp(all[i]->name, name) == 0)
+			return all[i];
+	}
+	if (!skip_errors)
+		elog(elevel, "unrecognized configuration parameter \"%s\"", name);
+	return NULL;
+}
+#endif
+
+#endif							/* FENCED_LOCK_COMPAT_H */

@@ -1,0 +1,29 @@
+/*-------------------------------------------------------------------------
+ *
+ * errors.h
+ *	  The SQLSTATEs of class LF.
+ *
+ * Class LF is ours: classes that begin with I-Z are left to implementations.
+ * LF0xx says that the lock is lost, so the job is to be queued again; LF1xx
+ * says that the program is wrong.  Never 40001 for these (frameworks would
+ * retry the same dead token) and never class 23 (ORMs swallow it).
+ *
+ * An owner token never stands in a message.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef FENCED_LOCK_ERRORS_H
+#define FENCED_LOCK_ERRORS_H
+
+#include "utils/elog.h"
+
+/* lost: a newer token was issued for the key */
+#define ERRCODE_STALE_FENCING_TOKEN		MAKE_SQLSTATE('L','F','0','0','1')
+/* lost: the lease expired or was released */
+#define ERRCODE_LOCK_NOT_HELD			MAKE_SQLSTATE('L','F','0','0','2')
+/* bug: a guarded write without a pin */
+#define ERRCODE_WRITE_WITHOUT_PIN		MAKE_SQLSTATE('L','F','1','0','1')
+/* bug: a token that was never issued for the key */
+#define ERRCODE_UNKNOWN_FENCING_TOKEN	MAKE_SQLSTATE('L','F','1','0','2')
+
+#endif							/* FENCED_LOCK_ERRORS_H */

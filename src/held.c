@@ -1,0 +1,428 @@
+/*-------------------------------------------------------------------------
+ *
+ * held.c
+ *	  What this transaction holds: the keys that it has pinned.
+ *
+ * A pin is recorded after the key lock that it stands for was taken and the
+ * lease was found current; from then on a guard need only look here.  Nothing
+ * outlives the transaction, so a pooler has nothing to reset.
+ *
+ * A pin belongs to the subtransaction that took it and goes with its
+ * rollback.  So does the dropping of a pin (by one's own release): a key has
+ * a stack of pins, newest first, and one that was dropped stays in it until
+ * it is certain that the dropping stays.
+ *
+ * A pin also tells which reads it is good for.  Reads that are older than the
+ * grant may show what the former holder has overwritten since, so a write
+ * that rests on them is stale however current its token is.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "held.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+typedef struct HeldKey
+{
+	const char *data;
+	Size		length;
+} HeldKey;
+
+/* What a look at the present shows as finished, kept for comparison. */
+typedef struct Horizon
+{
+	TransactionId xmax;
+	uint32		count;
+	TransactionId *running;		/* below xmax, not finished */
+} Horizon;
+
+struct FlPin
+{
+	int64		token;
+	FullTransactionId granted_xid;
+	SubTransactionId pinned_in;
+	SubTransactionId dropped_in;	/* invalid while the pin is in force */
+	struct FlPin *older;
+
+	/* of a grant made by this transaction */
+	bool		granted_here;
+	CommandId	granted_command;	/* the statement, by its snapshot's curcid */
+	Horizon		granted_horizon;
+	FlLease		lease;
+};
+
+typedef struct HeldEntry
+{
+	HeldKey		key;			/* must be first */
+	FlPin	   *newest;
+} HeldEntry;
+
+/* Lives in TopTransactionContext; NULL while nothing was pinned. */
+static HTAB *held = NULL;
+
+static uint32
+held_key_hash(const void *key, Size keysize pg_attribute_unused())
+{
+	const HeldKey *k = key;
+
+	return hash_bytes((const unsigned char *) k->data, (int) k->length);
+}
+
+static int
+held_key_match(const void *a, const void *b, Size keysize pg_attribute_unused())
+{
+	const HeldKey *ka = a;
+	const HeldKey *kb = b;
+
+	return ka->length == kb->length ?
+		memcmp(ka->data, kb->data, ka->length) : 1;
+}
+
+static void
+held_create(void)
+{
+	HASHCTL		ctl = {0};
+
+	ctl.keysize = sizeof(HeldKey);
+	ctl.entrysize = sizeof(HeldEntry);
+	ctl.hash = held_key_hash;
+	ctl.match = held_key_match;
+	ctl.hcxt = TopTransactionContext;
+	held = hash_create("fenced_lock pinned keys", 16, &ctl,
+					   HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
+}
+
+/* The pin in force for a key, or NULL. */
+FlPin *
+fl_held_find(const char *key, Size length)
+{
+	HeldKey		k = {key, length};
+	HeldEntry  *entry;
+
+	if (held == NULL)
+		return NULL;
+	entry = hash_search(held, &k, HASH_FIND, NULL);
+	if (entry == NULL || entry->newest == NULL ||
+		entry->newest->dropped_in != InvalidSubTransactionId)
+		return NULL;
+	return entry->newest;
+}
+
+int64
+fl_pin_token(const FlPin *pin)
+{
+	return pin->token;
+}
+
+static FlPin *
+push_pin(const text *key)
+{
+	HeldKey		k = {VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)};
+	HeldEntry  *entry;
+	FlPin	   *pin;
+	bool		found;
+
+	if (held == NULL)
+		held_create();
+
+	/* Allocate first: an entry must never be left half made. */
+	pin = MemoryContextAllocZero(TopTransactionContext, sizeof(FlPin));
+	entry = hash_search(held, &k, HASH_FIND, NULL);
+	if (entry == NULL)
+	{
+		char	   *copy = MemoryContextAlloc(TopTransactionContext, k.length);
+
+		memcpy(copy, k.data, k.length);
+		k.data = copy;
+		entry = hash_search(held, &k, HASH_ENTER, &found);
+		entry->newest = NULL;
+	}
+	pin->pinned_in = GetCurrentSubTransactionId();
+	pin->dropped_in = InvalidSubTransactionId;
+	pin->older = entry->newest;
+	entry->newest = pin;
+	return pin;
+}
+
+/*
+ * The key is pinned with a token that another transaction was granted.  The
+ * caller has taken the key lock and found the token current under it.
+ */
+void
+fl_held_pin(const text *key, int64 token, FullTransactionId granted_xid)
+{
+	FlPin	   *pin = push_pin(key);
+
+	pin->token = token;
+	pin->granted_xid = granted_xid;
+}
+
+/* What is finished now, for horizon_is_seen_by(). */
+static void
+take_horizon(Horizon *horizon)
+{
+	Snapshot	latest = GetLatestSnapshot();
+
+	horizon->xmax = latest->xmax;
+	horizon->count = latest->xcnt;
+	if (latest->xcnt > 0)
+	{
+		Size		size = latest->xcnt * sizeof(TransactionId);
+
+		horizon->running = MemoryContextAlloc(TopTransactionContext, size);
+		memcpy(horizon->running, latest->xip, size);
+	}
+}
+
+static bool
+horizon_has_running(const Horizon *horizon, TransactionId xid)
+{
+	if (TransactionIdFollowsOrEquals(xid, horizon->xmax))
+		return true;
+	for (uint32 i = 0; i < horizon->count; i++)
+	{
+		if (TransactionIdEquals(xid, horizon->running[i]))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Does a snapshot see as finished all that was finished at the horizon?  It
+ * does unless something that it has as running had finished by then.
+ */
+static bool
+horizon_is_seen_by(const Horizon *horizon, Snapshot snapshot)
+{
+	if (TransactionIdPrecedes(snapshot->xmax, horizon->xmax))
+		return false;
+	for (uint32 i = 0; i < snapshot->xcnt; i++)
+	{
+		if (!horizon_has_running(horizon, snapshot->xip[i]))
+			return false;
+	}
+	return true;
+}
+
+/* The key was granted to this transaction just now. */
+void
+fl_held_grant(const text *key, const FlLease *lease)
+{
+	FlPin	   *pin = push_pin(key);
+
+	pin->token = lease->fencing_token;
+	pin->granted_xid = GetTopFullTransactionId();
+	pin->granted_here = true;
+	pin->granted_command = GetActiveSnapshot()->curcid;
+	pin->lease = *lease;
+	take_horizon(&pin->granted_horizon);
+}
+
+/*
+ * The lease that this very statement was granted for a key, or NULL: then
+ * SELECT (try_acquire(…)).*, which calls once per column, answers with one
+ * lease.
+ *
+ * The statement is known by its snapshot's command id, which rises with every
+ * write, a grant being one.  A refusal writes nothing: should a lease end
+ * between two columns, that row may still mix a refusal with a grant.  That
+ * costs a ttl, no safety.
+ */
+const FlLease *
+fl_held_same_statement(const text *key)
+{
+	FlPin	   *pin = fl_held_find(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+
+	if (pin == NULL || !pin->granted_here ||
+		GetActiveSnapshot()->curcid != pin->granted_command)
+		return NULL;
+	return &pin->lease;
+}
+
+/* The key is not pinned any more: the lease was released or granted anew. */
+void
+fl_held_drop(const text *key)
+{
+	FlPin	   *pin = fl_held_find(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+
+	if (pin != NULL)
+		pin->dropped_in = GetCurrentSubTransactionId();
+}
+
+static FullTransactionId
+widen(TransactionId xid)
+{
+	FullTransactionId next = ReadNextFullTransactionId();
+	uint32		epoch = EpochFromFullTransactionId(next);
+
+	if (xid > XidFromFullTransactionId(next))
+		epoch--;
+	return FullTransactionIdFromEpochAndXid(epoch, xid);
+}
+
+/*
+ * Was the grant made by a transaction that a snapshot sees as committed?
+ * (The granting transaction did commit, or its row would not be there.)
+ *
+ * This asks the snapshot about a transaction id and does not look for the row
+ * through it, since that would leave predicate locks on the index, with which
+ * disjoint keys fail each other under SERIALIZABLE.  Ids are compared in full
+ * first: a lease may be kept alive for longer than 2^31 transactions.
+ */
+FlFreshness
+fl_grant_freshness(FullTransactionId granted_xid, Snapshot snapshot)
+{
+	if (FullTransactionIdEquals(granted_xid, GetTopFullTransactionIdIfAny()))
+		return FL_GRANTED_HERE;
+	if (FullTransactionIdPrecedes(granted_xid, widen(snapshot->xmin)))
+		return FL_FRESH;
+	if (XidInMVCCSnapshot(XidFromFullTransactionId(granted_xid), snapshot))
+		return FL_OLDER_THAN_GRANT;
+	return FL_FRESH;
+}
+
+/*
+ * Is a pin good for a write that rests on what a snapshot shows?
+ *
+ * For a grant of this transaction's own the command id decides whether the
+ * snapshot belongs to the granting statement.  That is not enough: the
+ * statements of a function in language SQL share one snapshot and only raise
+ * its command id.  So the snapshot must also see whatever was finished at the
+ * grant.  From REPEATABLE READ on it is always the transaction's first.
+ */
+FlFreshness
+fl_pin_freshness(const FlPin *pin, Snapshot snapshot)
+{
+	if (!pin->granted_here)
+		return fl_grant_freshness(pin->granted_xid, snapshot);
+	if (IsolationUsesXactSnapshot() ||
+		snapshot->curcid <= pin->granted_command ||
+		!horizon_is_seen_by(&pin->granted_horizon, snapshot))
+		return FL_GRANTED_HERE;
+	return FL_FRESH;
+}
+
+/* Append the pinned keys, some of them, for an error message. */
+void
+fl_held_describe(StringInfo into)
+{
+	const int	most = 5;
+	HASH_SEQ_STATUS status;
+	HeldEntry  *entry;
+	int			count = 0;
+
+	if (held != NULL)
+	{
+		hash_seq_init(&status, held);
+		while ((entry = hash_seq_search(&status)) != NULL)
+		{
+			if (entry->newest == NULL ||
+				entry->newest->dropped_in != InvalidSubTransactionId)
+				continue;
+			if (count++ >= most)
+				continue;
+			appendStringInfo(into, "%s\"%.*s\"", count > 1 ? ", " : "",
+							 (int) entry->key.length, entry->key.data);
+		}
+	}
+	if (count == 0)
+		appendStringInfoString(into, "none");
+	else if (count > most)
+		appendStringInfo(into, " and %d more", count - most);
+}
+
+/*
+ * Top-level callback.  At every end of a transaction, PREPARE among them (the
+ * prepared transaction keeps the locks, and its writes have been checked),
+ * nothing is held any more; the memory goes with TopTransactionContext.
+ */
+static void
+forget_all(XactEvent event, void *arg pg_attribute_unused())
+{
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			held = NULL;
+			break;
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+			/* deferred triggers have run, but writes may still be guarded */
+			break;
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_PARALLEL_ABORT:
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+			/* a parallel worker pins nothing */
+			break;
+	}
+}
+
+static void
+subxact_commit(FlPin *pin, SubTransactionId from, SubTransactionId to)
+{
+	for (; pin != NULL; pin = pin->older)
+	{
+		if (pin->pinned_in == from)
+			pin->pinned_in = to;
+		if (pin->dropped_in == from)
+			pin->dropped_in = to;
+	}
+}
+
+/* Pins of one subtransaction are on top of its parent's. */
+static FlPin *
+subxact_abort(FlPin *pin, SubTransactionId aborted)
+{
+	while (pin != NULL && pin->pinned_in == aborted)
+		pin = pin->older;
+	for (FlPin *p = pin; p != NULL; p = p->older)
+	{
+		if (p->dropped_in == aborted)
+			p->dropped_in = InvalidSubTransactionId;
+	}
+	return pin;
+}
+
+static void
+subxact_end(SubXactEvent event, SubTransactionId me, SubTransactionId parent,
+			void *arg pg_attribute_unused())
+{
+	HASH_SEQ_STATUS status;
+	HeldEntry  *entry;
+
+	if (held == NULL)
+		return;
+
+	switch (event)
+	{
+		case SUBXACT_EVENT_START_SUB:
+		case SUBXACT_EVENT_PRE_COMMIT_SUB:
+			return;
+		case SUBXACT_EVENT_COMMIT_SUB:
+		case SUBXACT_EVENT_ABORT_SUB:
+			break;
+	}
+
+	hash_seq_init(&status, held);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		if (event == SUBXACT_EVENT_COMMIT_SUB)
+			subxact_commit(entry->newest, me, parent);
+		else
+			entry->newest = subxact_abort(entry->newest, me);
+	}
+}
+
+/* Called once, when the library is loaded. */
+void
+fl_held_init(void)
+{
+	RegisterXactCallback(forget_all, NULL);
+	RegisterSubXactCallback(subxact_end, NULL);
+}

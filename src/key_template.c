@@ -1,0 +1,203 @@
+/*-------------------------------------------------------------------------
+ *
+ * key_template.c
+ *	  From a row to its key: 'wallet:{id}'.
+ *
+ * {column} stands for the column's text, {{ for a brace; all else, a closing
+ * brace too, stands for itself.
+ *
+ * Only columns whose text is the same in every session and different for
+ * different values may name a key: integers, text, varchar, uuid, boolean and
+ * enums, and domains over these.  The text of dates, floats, numerics and
+ * bytea depends on settings or has several forms.  A generated column is not
+ * computed yet when a BEFORE trigger sees its row.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "arguments.h"
+#include "catalog/pg_type.h"
+#include "compat.h"
+#include "key_template.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+/* A piece of a template: literal text, then a column, or none at the end. */
+typedef struct Piece
+{
+	const char *literal;
+	int			length;
+	AttrNumber	column;			/* 0: none */
+	Oid			type;			/* under any domain */
+	FmgrInfo	output;
+} Piece;
+
+struct FlTemplate
+{
+	int			count;
+	Piece	   *pieces;
+};
+
+/* A column by its exact name; 42703 if the table has none such. */
+AttrNumber
+fl_column_number(Relation relation, const char *name)
+{
+	TupleDesc	desc = RelationGetDescr(relation);
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute attribute = TupleDescAttr(desc, i);
+
+		if (!attribute->attisdropped &&
+			strcmp(NameStr(attribute->attname), name) == 0)
+			return attribute->attnum;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_COLUMN),
+			 errmsg("column \"%s\" of relation \"%s\" does not exist",
+					name, RelationGetRelationName(relation))));
+}
+
+static bool
+type_may_name_a_key(Oid type)
+{
+	switch (type)
+	{
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case TEXTOID:
+		case VARCHAROID:
+		case UUIDOID:
+		case BOOLOID:
+			return true;
+		default:
+			return type_is_enum(type);
+	}
+}
+
+static void
+set_column(Piece *piece, Relation relation, const char *name)
+{
+	Form_pg_attribute attribute;
+	Oid			output;
+	bool		is_varlena;
+
+	piece->column = fl_column_number(relation, name);
+	attribute = TupleDescAttr(RelationGetDescr(relation), piece->column - 1);
+	if (attribute->attgenerated != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("generated column \"%s\" of relation \"%s\" can't be part of a key template",
+						name, RelationGetRelationName(relation))));
+	piece->type = getBaseType(attribute->atttypid);
+	if (!type_may_name_a_key(piece->type))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("column \"%s\" of relation \"%s\" has type %s, which can't be part of a key template",
+						name, RelationGetRelationName(relation),
+						format_type_be(attribute->atttypid)),
+				 errhint("Integer, text, varchar, uuid, boolean and enum columns can.")));
+	getTypeOutputInfo(piece->type, &output, &is_varlena);
+	fmgr_info(output, &piece->output);
+}
+
+/*
+ * Take a template apart for a relation.  Columns are found by name, since a
+ * partition numbers them in its own way.  Lives in the current context.
+ */
+FlTemplate *
+fl_template_parse(const char *source, Relation relation)
+{
+	FlTemplate *template = palloc(sizeof(FlTemplate));
+	char	   *copy = pstrdup(source);
+	char	   *from = copy;
+
+	/* Each piece but the last ends with a brace. */
+	template->count = 0;
+	template->pieces = palloc0((strlen(source) + 1) * sizeof(Piece));
+	for (;;)
+	{
+		Piece	   *piece = &template->pieces[template->count++];
+		char	   *brace = strchr(from, '{');
+		char	   *end;
+
+		piece->literal = from;
+		if (brace == NULL)
+		{
+			piece->length = strlen(from);
+			return template;
+		}
+		if (brace[1] == '{')
+		{
+			piece->length = brace + 1 - from;
+			from = brace + 2;
+			continue;
+		}
+		end = strchr(brace, '}');
+		if (end == NULL || end == brace + 1)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("invalid key template \"%s\": %s", source,
+							end == NULL ? "\"{\" without \"}\"" : "empty \"{}\""),
+					 errhint("Write {column} for a column's value and {{ for a brace.")));
+		piece->length = brace - from;
+		*end = '\0';
+		set_column(piece, relation, brace + 1);
+		from = end + 1;
+	}
+}
+
+/* Is a column part of the key? */
+bool
+fl_template_uses(const FlTemplate *template, AttrNumber column)
+{
+	for (int i = 0; i < template->count; i++)
+	{
+		if (template->pieces[i].column == column)
+			return true;
+	}
+	return false;
+}
+
+/* The key of a row. */
+void
+fl_template_key(const FlTemplate *template, Relation relation, HeapTuple row,
+				StringInfo key)
+{
+	TupleDesc	desc = RelationGetDescr(relation);
+
+	resetStringInfo(key);
+	for (int i = 0; i < template->count; i++)
+	{
+		Piece	   *piece = &template->pieces[i];
+		Datum		value;
+		bool		isnull;
+
+		appendBinaryStringInfo(key, piece->literal, piece->length);
+		if (piece->column == 0)
+			continue;
+		value = heap_getattr(row, piece->column, desc, &isnull);
+		if (isnull)
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("column \"%s\" of relation \"%s\" is part of the lock's key and must not be null",
+							NameStr(TupleDescAttr(desc, piece->column - 1)->attname),
+							RelationGetRelationName(relation))));
+
+		/* as value::text has it, which for these is not what output has */
+		if (piece->type == BOOLOID)
+			appendStringInfoString(key, DatumGetBool(value) ? "true" : "false");
+		else
+		{
+			char	   *text = OutputFunctionCall(&piece->output, value);
+
+			appendStringInfoString(key, text);
+			pfree(text);
+		}
+	}
+	fl_check_key_length(key->len, "key of the row");
+}

@@ -1,0 +1,60 @@
+/*-------------------------------------------------------------------------
+ *
+ * lock_row.h
+ *	  The rows of fenced_lock.lock_row: one key's present or last lease each.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef FENCED_LOCK_LOCK_ROW_H
+#define FENCED_LOCK_LOCK_ROW_H
+
+#include "access/transam.h"
+#include "common/sha2.h"
+#include "datatype/timestamp.h"
+#include "storage/lockdefs.h"
+#include "utils/jsonb.h"
+#include "utils/relcache.h"
+
+/* The table, opened. */
+typedef struct FlTable
+{
+	Relation	heap;
+	Relation	index;			/* on (key, fencing_token) */
+} FlTable;
+
+/* Which present a look sees; see fl_row_find(). */
+typedef enum FlLook
+{
+	FL_LOOK_SELF,
+	FL_LOOK_LATEST
+} FlLook;
+
+typedef struct FlRow
+{
+	HeapTuple	tuple;			/* what was read; its t_self is the row's place */
+	int64		fencing_token;
+	bool		owned;			/* false once released: no digest is left */
+	uint8		owner_digest[PG_SHA256_DIGEST_LENGTH];
+	int64		ttl;			/* microseconds */
+	FullTransactionId granted_xid;	/* top-level transaction of the grant */
+	TimestampTz acquired_at;
+	TimestampTz renewed_at;
+	TimestampTz expires_at;
+} FlRow;
+
+extern void fl_table_open(FlTable *table, LOCKMODE mode);
+extern void fl_table_close(FlTable *table, LOCKMODE mode);
+
+extern bool fl_row_find(FlTable *table, const text *key, FlLook look,
+						FlRow *row);
+extern bool fl_row_find_once(const text *key, FlLook look, FlRow *row);
+extern bool fl_row_is_free(FlTable *table, const FlRow *row);
+extern bool fl_row_wait(FlTable *table, const FlRow *row);
+
+extern void fl_row_grant(FlTable *table, const FlRow *old, const text *key,
+						 const FlRow *grant, const Jsonb *metadata);
+extern void fl_row_renew(FlTable *table, const FlRow *row, int64 ttl,
+						 TimestampTz now);
+extern void fl_row_release(FlTable *table, const FlRow *row, TimestampTz now);
+
+#endif							/* FENCED_LOCK_LOCK_ROW_H */

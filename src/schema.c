@@ -1,0 +1,36 @@
+/*-------------------------------------------------------------------------
+ *
+ * schema.c
+ *	  Finding our relations by name.
+ *
+ * Names are looked up at every call (two system cache hits).  An OID kept in
+ * a static variable would outlive DROP EXTENSION and CREATE EXTENSION in one
+ * session.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/namespace.h"
+#include "schema.h"
+#include "utils/lsyscache.h"
+
+/*
+ * The OID of one of our relations; 42P01 when the extension is not installed
+ * (a leftover function of ours, called after a hand dropped the table).
+ */
+Oid
+fl_relation_oid(const char *name)
+{
+	Oid			schema = get_namespace_oid(FL_SCHEMA, true);
+	Oid			relid = InvalidOid;
+
+	if (OidIsValid(schema))
+		relid = get_relname_relid(name, schema);
+	if (!OidIsValid(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation \"%s.%s\" does not exist", FL_SCHEMA, name),
+				 errhint("Extension fenced_lock is not installed in this database, or not completely.")));
+	return relid;
+}
