@@ -258,8 +258,10 @@ fenced_lock_guard(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigdata = (TriggerData *) fcinfo->context;
 	Relation	relation;
+	HeapTuple	row;
 	Guard	   *guard;
 	FlPin	   *pin;
+	FlPin	   *new_pin;
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
@@ -268,32 +270,25 @@ fenced_lock_guard(PG_FUNCTION_ARGS)
 	check_attachment(trigdata);
 	guard = get_guard(fcinfo, trigdata);
 	relation = trigdata->tg_relation;
+	row = trigdata->tg_trigtuple;
+	pin = require_pin(guard, relation, row);
 
 	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
-	{
-		pin = require_pin(guard, relation, trigdata->tg_trigtuple);
-		return PointerGetDatum(set_stamp(guard, relation,
-										 trigdata->tg_trigtuple, pin));
-	}
+		return PointerGetDatum(set_stamp(guard, relation, row, pin));
 
-	pin = require_pin(guard, relation, trigdata->tg_trigtuple);
 	if (TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
 	{
-		check_stamp(guard, relation, trigdata->tg_trigtuple, pin);
-		return PointerGetDatum(trigdata->tg_trigtuple);
+		check_stamp(guard, relation, row, pin);
+		return PointerGetDatum(row);
 	}
 
 	/*
 	 * UPDATE.  The row may change its key: then both are to be pinned, and
 	 * the stamps of two keys have nothing to do with each other.
 	 */
-	{
-		FlPin	   *new_pin = require_pin(guard, relation,
-										  trigdata->tg_newtuple);
-
-		if (new_pin == pin)
-			check_stamp(guard, relation, trigdata->tg_trigtuple, pin);
-		return PointerGetDatum(set_stamp(guard, relation,
-										 trigdata->tg_newtuple, new_pin));
-	}
+	new_pin = require_pin(guard, relation, trigdata->tg_newtuple);
+	if (new_pin == pin)
+		check_stamp(guard, relation, row, pin);
+	return PointerGetDatum(set_stamp(guard, relation, trigdata->tg_newtuple,
+									 new_pin));
 }
