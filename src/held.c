@@ -22,6 +22,7 @@
 
 #include "access/xact.h"
 #include "common/hashfn.h"
+#include "compat.h"
 #include "held.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"

@@ -17,6 +17,7 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "compat.h"
 #include "digest.h"
 #include "key_lock.h"
 #include "port/pg_bswap.h"

@@ -18,6 +18,7 @@
 
 #include "access/xact.h"
 #include "arguments.h"
+#include "compat.h"
 #include "digest.h"
 #include "durability.h"
 #include "errors.h"

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "compat.h"
 #include "errors.h"
 #include "held.h"
 #include "idle_timeout.h"

@@ -1,6 +1,7 @@
 --
 -- What CREATE EXTENSION makes, and how it is labelled.
 --
+\set SHOW_CONTEXT never
 -- A schema of that name is not adopted.
 CREATE SCHEMA fenced_lock;
 CREATE EXTENSION fenced_lock;
