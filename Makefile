@@ -48,10 +48,10 @@ endif
 .PHONY: $(selfmade)
 
 test test-all:
-	test/run
+	@test/run
 
 demo:
-	test/demo/run
+	@test/demo/run
 
 sanitize:
-	test/sanitize
+	@test/sanitize
