@@ -9,7 +9,7 @@ OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c))
 EXTENSION = fenced_lock
 DATA = sql/fenced_lock--1.0.sql
 
-REGRESS = install lease arguments keys pin guard guard_misuse transactions rights hostile_names reinstall
+REGRESS = install lease arguments keys pin guard guard_misuse transactions rights hostile_names parallel reinstall
 REGRESS_OPTS = --inputdir=test
 ISOLATION =
 ISOLATION_OPTS = --inputdir=test/isolation
