@@ -291,9 +291,9 @@ fl_grant_freshness(FullTransactionId granted_xid, Snapshot snapshot)
  * Is a pin good for a write that rests on what a snapshot shows?
  *
  * For a grant of this transaction's own the command id decides whether the
- * snapshot belongs to the granting statement.  That is not enough: the
- * statements of a function in language SQL share one snapshot and only raise
- * its command id.  So the snapshot must also see whatever was finished at the
+ * snapshot belongs to the granting statement.  That is not enough: the queries
+ * that a rule makes of one statement share one snapshot and only raise its
+ * command id.  So the snapshot must also see whatever was finished at the
  * grant.  From REPEATABLE READ on it is always the transaction's first.
  */
 FlFreshness

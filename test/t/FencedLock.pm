@@ -1,0 +1,121 @@
+# What several of these tests need: a server with the extension, a grant, the
+# server's log, and a crash.
+
+package FencedLock;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+our @EXPORT = qw(
+  acquire
+  close_session
+  crash
+  last_value
+  log_position
+  log_since
+  new_node
+  start_pgbench
+);
+
+# A started server with fenced_lock in database postgres. Nothing writes WAL
+# or flushes it on its own soon, so that a test sees what its own calls do.
+sub new_node
+{
+	my ($name, @settings) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+
+	$node->init;
+	$node->append_conf(
+		'postgresql.conf', join "\n",
+		'autovacuum = off',
+		'checkpoint_timeout = 1h',
+		'wal_writer_delay = 10s',
+		@settings, '');
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION fenced_lock');
+	return $node;
+}
+
+# Fencing token and owner token of a grant, which commits at once.
+sub acquire
+{
+	my ($node, $key, $ttl, $db) = @_;
+	my $granted = $node->safe_psql(
+		$db // 'postgres',
+		"SELECT fencing_token, owner_token
+		   FROM fenced_lock.try_acquire('$key', '$ttl') WHERE acquired");
+
+	die "\"$key\" was not granted" if $granted eq '';
+	return split /\|/, $granted;
+}
+
+# The last token that was drawn.
+sub last_value
+{
+	my ($node, $db) = @_;
+	return $node->safe_psql($db // 'postgres',
+		'SELECT last_value FROM fenced_lock.token_seq');
+}
+
+# The server's log from a position on.
+sub log_position
+{
+	my ($node) = @_;
+	return -s $node->logfile;
+}
+
+sub log_since
+{
+	my ($node, $position) = @_;
+	return slurp_file($node->logfile, $position);
+}
+
+# Ends a background session, also one whose server has gone.
+sub close_session
+{
+	my ($session) = @_;
+	eval { $session->quit; };
+	return;
+}
+
+# kill -9 of the postmaster and all its children; then the server starts anew.
+sub crash
+{
+	my ($node) = @_;
+	my @pids = split /\n/,
+	  $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()');
+
+	$node->kill9;
+	kill 9, @pids;
+	foreach my $attempt (1 .. 1800)
+	{
+		last if !grep { kill 0, $_ } @pids;
+		select undef, undef, undef, 0.1;
+	}
+	$node->start;
+	return;
+}
+
+# Starts pgbench in the background; the caller must call finish().
+sub start_pgbench
+{
+	my ($node, $script, @options) = @_;
+	my $file = $node->basedir . '/' . ++our $scripts . '.pgbench';
+	my ($out, $err) = ('', '');
+
+	append_to_file($file, $script);
+	return IPC::Run::start(
+		[
+			'pgbench', '-n', '-h', $node->host, '-p', $node->port,
+			'-f', $file, @options, 'postgres'
+		],
+		'<', \undef, '>', \$out, '2>', \$err,
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+}
+
+1;
