@@ -96,6 +96,22 @@ SELECT outcome('UPDATE wallets SET balance = 2 WHERE id IN (1, 2, 3)');
 COMMIT;
 SELECT id, balance FROM wallets WHERE id IN (1, 2, 3) ORDER BY id;
 
+-- Cascades of foreign keys write too.
+CREATE TABLE entries (wallet int REFERENCES wallets ON DELETE CASCADE ON UPDATE CASCADE, amount int);
+CREATE TRIGGER entries_guard BEFORE INSERT OR UPDATE OR DELETE ON entries
+  FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard('entry:{wallet}');
+SELECT fencing_token AS tent FROM fenced_lock.try_acquire('entry:2') \gset
+INSERT INTO entries SELECT 2, 5 FROM fenced_lock.pin('entry:2', :tent);
+SELECT outcome(format('DELETE FROM wallets USING fenced_lock.pin(%L, %s) WHERE id = 2', 'guard:2', :t2));
+BEGIN;
+SELECT fenced_lock.pin('guard:2', :t2), fenced_lock.pin('entry:2', :tent);
+SELECT outcome('DELETE FROM wallets WHERE id = 2');
+SELECT count(*) AS entries FROM entries;
+-- Deleting a row and inserting it anew needs the pin again.
+SELECT outcome('INSERT INTO wallets VALUES (2, 1)');
+SELECT outcome('INSERT INTO wallets VALUES (1, 1)');
+ROLLBACK;
+
 -- Columns that may name a key, and how their values read.
 CREATE TYPE mood AS ENUM ('sad', 'Über happy');
 CREATE DOMAIN short_text AS text CHECK (length(value) < 10);
@@ -136,7 +152,7 @@ SELECT outcome('UPDATE ledger SET region = ''us''');
 COMMIT;
 SELECT tableoid::regclass, id, region, fence = :tu AS stamped FROM ledger;
 
-DROP TABLE wallets, kinds, one_key, no_text, ledger;
+DROP TABLE entries, wallets, kinds, one_key, no_text, ledger;
 DROP TYPE mood;
 DROP DOMAIN short_text;
 DROP FUNCTION outcome;
