@@ -16,7 +16,6 @@
 #include "key_lock.h"
 #include "lease.h"
 #include "pin.h"
-#include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 /* Columns of type lease; they are only ever appended. */
@@ -145,7 +144,8 @@ fenced_lock_release(PG_FUNCTION_ARGS)
 		ereport(WARNING,
 				(errcode(ERRCODE_LOCK_NOT_HELD),
 				 errmsg("lock on key \"%s\" is not held by this owner token: it expired, or was released before",
-						text_to_cstring(key))));
+						fl_key_in_message(VARDATA_ANY(key),
+										  VARSIZE_ANY_EXHDR(key)))));
 	PG_RETURN_BOOL(released);
 }
 

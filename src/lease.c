@@ -26,8 +26,8 @@
 #include "key_lock.h"
 #include "lease.h"
 #include "lock_row.h"
+#include "miscadmin.h"
 #include "token.h"
-#include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
 
@@ -98,7 +98,9 @@ grant(FlTable *table, const FlRow *old, const text *key, int64 ttl,
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("fencing token %lld drawn for key \"%s\" is not above its last one, %lld",
-						(long long) token, text_to_cstring(key),
+						(long long) token,
+						fl_key_in_message(VARDATA_ANY(key),
+										  VARSIZE_ANY_EXHDR(key)),
 						(long long) old->fencing_token),
 				 errdetail("Sequence \"fenced_lock.token_seq\" was set back.")));
 
@@ -270,6 +272,7 @@ find_writable(FlTable *table, const text *key, const Owner *owner, FlRow *row)
 	{
 		if (fl_row_is_free(table, row) || fl_row_wait(table, row))
 			return true;
+		CHECK_FOR_INTERRUPTS();
 	}
 	return false;
 }
@@ -335,16 +338,22 @@ fl_lease_release(const text *key, const pg_uuid_t *owner_token)
 		return false;
 
 	/*
-	 * What has expired is not worth a wait for a stranger: whoever is in the
-	 * way is taking it over.  Not so if this transaction has pinned the key.
-	 * Its way from that lock to the stronger one must be a blocking request,
-	 * since one that does not wait is refused if anybody else waits.
+	 * What has expired is not worth a wait for a stranger.  Not so if this
+	 * transaction has pinned the key, and its pin is to go.  Its way from that
+	 * lock to the stronger one must be a blocking request, since one that does
+	 * not wait is refused if anybody else waits.
 	 */
 	id = fl_key_id(key);
 	if (live || fl_held_find(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)) != NULL)
 		fl_key_lock(id, FL_DECIDE);
 	else if (!fl_key_lock_try(id, FL_DECIDE))
-		return false;
+	{
+		/* Is it being taken over, or has the owner pinned it elsewhere? */
+		if (!fl_key_lock_try(id, FL_PIN))
+			return false;
+		fl_key_unlock(id, FL_PIN);
+		return true;
+	}
 
 	fl_table_open(&table, RowExclusiveLock);
 	if (find_writable(&table, key, &owner, &row))
