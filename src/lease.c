@@ -4,7 +4,8 @@
  *	  Who may acquire, renew and release a lease.
  *
  * Every call looks first without any lock: a held key is refused, a lost one
- * answered, by a plain read that assigns no transaction id and writes no WAL.
+ * answered, by a plain read that assigns no transaction id and writes nothing
+ * (like any read it may prune a page).
  * Whoever gets past that takes the key lock and looks again.  The clock is
  * read after the key lock is held, never from the start of the transaction,
  * or leases would be born expired.  At expires_at exactly a lease is over.
@@ -36,7 +37,6 @@
 
 typedef struct Owner
 {
-	bool		given;
 	pg_uuid_t	token;
 	uint8		digest[PG_SHA256_DIGEST_LENGTH];
 } Owner;
@@ -45,7 +45,6 @@ typedef struct Owner
 static void
 set_owner(Owner *owner, const pg_uuid_t *token)
 {
-	owner->given = (token != NULL);
 	if (token == NULL)
 		token = DatumGetUUIDP(DirectFunctionCall1(gen_random_uuid, (Datum) 0));
 	owner->token = *token;
@@ -119,6 +118,7 @@ grant(FlTable *table, const FlRow *old, const text *key, int64 ttl,
 
 	memset(lease, 0, sizeof(*lease));
 	lease->acquired = true;
+	lease->ttl = ttl;
 	lease->fencing_token = token;
 	lease->owner_token = owner->token;
 	lease->expires_at = row.expires_at;
@@ -194,7 +194,7 @@ void
 fl_lease_try_acquire(const text *key, int64 ttl, const pg_uuid_t *owner_token,
 					 const Jsonb *metadata, FlLease *lease)
 {
-	const FlLease *same = fl_held_same_statement(key);
+	const FlLease *same = fl_held_same_statement(key, ttl);
 	Owner		owner;
 	FlRow		row;
 	TimestampTz now;
