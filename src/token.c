@@ -9,7 +9,10 @@
  * A crash.  A sequence logs 32 values ahead, and that record may not be on
  * disk when the number is in the client's hands already; the grant's commit
  * would see to it, but a number can be used before COMMIT.  So every draw
- * flushes WAL up to the sequence page's LSN: one flush for 32 draws.
+ * flushes WAL up to the sequence page's LSN: one flush for 32 draws.  (After a
+ * start of the server the move described below hides that; not so after the
+ * crash of a single backend, which the server survives, nor where the sequence
+ * is ahead of the clock.)
  *
  * A server that lost the tail of its WAL: promoted, restored from a backup or
  * a dump, cloned.  Neither the system identifier nor the timeline tells all
