@@ -208,7 +208,7 @@ SELECT r.key,
                     (SELECT d.oid FROM pg_catalog.pg_database d
                       WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
                 AND l.granted
-                AND l.mode OPERATOR(pg_catalog.=) ANY ('{RowShareLock,ExclusiveLock}')
+                AND l.mode OPERATOR(pg_catalog.=) ANY ('{RowShareLock,ShareUpdateExclusiveLock,ExclusiveLock}')
               GROUP BY l.classid, l.objid) p
          ON p.lock_id OPERATOR(pg_catalog.=) fenced_lock.lock_id(r.key)
  WHERE (r.owner_digest IS NOT NULL
@@ -227,7 +227,7 @@ COMMENT ON COLUMN fenced_lock.locks.metadata IS 'What the caller of the grant ga
 COMMENT ON COLUMN fenced_lock.locks.acquired_at IS 'When it was granted';
 COMMENT ON COLUMN fenced_lock.locks.renewed_at IS 'When it was last renewed; acquired_at if never';
 COMMENT ON COLUMN fenced_lock.locks.expires_at IS 'When it ends; in the past for one that is only pinned';
-COMMENT ON COLUMN fenced_lock.locks.pinned_by IS 'Server processes whose open transactions keep everybody else from the key: by a pin, or because they are acquiring or releasing it; 0 for a prepared transaction; NULL if none';
+COMMENT ON COLUMN fenced_lock.locks.pinned_by IS 'Server processes whose open transactions keep everybody else from the key: by a pin, or because they are acquiring, renewing or releasing it; 0 for a prepared transaction; NULL if none';
 
 CREATE VIEW fenced_lock.waiters AS
 SELECT w.pid,

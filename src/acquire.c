@@ -17,12 +17,12 @@
 #include "acquire.h"
 #include "compat.h"
 #include "durability.h"
+#include "errors.h"
 #include "idle_timeout.h"
 #include "key_lock.h"
 #include "lock_row.h"
 #include "owner.h"
 #include "token.h"
-#include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "waiting.h"
 
@@ -140,7 +140,9 @@ grant(Attempt *attempt, FlTable *table, const FlRow *old)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("fencing token %lld drawn for key \"%s\" is not above its last one, %lld",
-						(long long) token, text_to_cstring(request->key),
+						(long long) token,
+						fl_key_in_message(VARDATA_ANY(request->key),
+										  VARSIZE_ANY_EXHDR(request->key)),
 						(long long) old->fencing_token),
 				 errdetail("Sequence \"fenced_lock.token_seq\" was set back.")));
 

@@ -23,9 +23,6 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-/* A ttl of this many seconds may have been meant as milliseconds. */
-#define LIKELY_MISTAKE	(1000 * USECS_PER_SEC)
-
 /* fenced_lock.max_ttl, in milliseconds */
 int			fl_max_ttl = 60 * 60 * 1000;
 
@@ -206,8 +203,7 @@ fl_arg_ttl(FunctionCallInfo fcinfo, int n, int64 standard)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("ttl is too long: %lld ms, fenced_lock.max_ttl allows %d ms",
 						(long long) (ttl / 1000), fl_max_ttl),
-				 ttl < LIKELY_MISTAKE ? 0 :
-				 errhint("A bare number means seconds: '30000' is more than 8 hours. Write '30 s'.")));
+				 errhint("A bare number means seconds: '30000' is more than 8 hours. A superuser can raise fenced_lock.max_ttl.")));
 	return ttl;
 }
 

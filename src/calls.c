@@ -17,7 +17,6 @@
 #include "key_lock.h"
 #include "lease.h"
 #include "pin.h"
-#include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 /* Columns of type lease; they are only ever appended. */
@@ -147,7 +146,8 @@ fenced_lock_acquire(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("could not acquire lock on key \"%s\" within %lld ms",
-						text_to_cstring(request.key),
+						fl_key_in_message(VARDATA_ANY(request.key),
+										  VARSIZE_ANY_EXHDR(request.key)),
 						(long long) (request.wait / 1000))));
 	return lease_datum(fcinfo, &lease);
 }
@@ -181,7 +181,8 @@ fenced_lock_release(PG_FUNCTION_ARGS)
 		ereport(WARNING,
 				(errcode(ERRCODE_LOCK_NOT_HELD),
 				 errmsg("lock on key \"%s\" is not held by this owner token: it expired, or was released before",
-						text_to_cstring(key))));
+						fl_key_in_message(VARDATA_ANY(key),
+										  VARSIZE_ANY_EXHDR(key)))));
 	PG_RETURN_BOOL(released);
 }
 

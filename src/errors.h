@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * errors.h
- *	  The SQLSTATEs of class LF.
+ *	  The SQLSTATEs of class LF, and what stands in messages.
  *
  * Class LF is ours: classes that begin with I-Z are left to implementations.
  * LF0xx says that the lock is lost, so the job is to be queued again; LF1xx
@@ -25,5 +25,7 @@
 #define ERRCODE_WRITE_WITHOUT_PIN		MAKE_SQLSTATE('L','F','1','0','1')
 /* bug: a token that was never issued for the key */
 #define ERRCODE_UNKNOWN_FENCING_TOKEN	MAKE_SQLSTATE('L','F','1','0','2')
+
+extern char *fl_key_in_message(const char *key, Size length);
 
 #endif							/* FENCED_LOCK_ERRORS_H */

@@ -169,7 +169,8 @@ refuse_unpinned(Relation relation, const char *key)
 	ereport(ERROR,
 			(errcode(ERRCODE_WRITE_WITHOUT_PIN),
 			 errmsg("write to table %s without a pin of key \"%s\"; this transaction has pinned: %s",
-					qualified_name(relation), key, pinned.data),
+					qualified_name(relation),
+					fl_key_in_message(key, strlen(key)), pinned.data),
 			 errhint("Call fenced_lock.pin(key, fencing_token) in the writing transaction."),
 			 errtable(relation)));
 }
@@ -181,13 +182,15 @@ refuse_stale_reads(Relation relation, const char *key, FlFreshness freshness)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("could not write to table %s: the statement's snapshot is older than the lease on key \"%s\"",
-						qualified_name(relation), key),
+						qualified_name(relation),
+						fl_key_in_message(key, strlen(key))),
 				 errhint("Retry the transaction."),
 				 errtable(relation)));
 	ereport(ERROR,
 			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 			 errmsg("could not write to table %s: key \"%s\" was acquired within the reach of the write's own snapshot",
-					qualified_name(relation), key),
+					qualified_name(relation),
+					fl_key_in_message(key, strlen(key))),
 			 errdetail("What the write has read may be older than the lock."),
 			 errhint("Acquire in a transaction of its own, before the one that writes."),
 			 errtable(relation)));

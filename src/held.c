@@ -23,6 +23,7 @@
 #include "access/xact.h"
 #include "common/hashfn.h"
 #include "compat.h"
+#include "errors.h"
 #include "held.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -327,8 +328,9 @@ fl_held_describe(StringInfo into)
 				continue;
 			if (count++ >= most)
 				continue;
-			appendStringInfo(into, "%s\"%.*s\"", count > 1 ? ", " : "",
-							 (int) entry->key.length, entry->key.data);
+			appendStringInfo(into, "%s\"%s\"", count > 1 ? ", " : "",
+							 fl_key_in_message(entry->key.data,
+											   entry->key.length));
 		}
 	}
 	if (count == 0)

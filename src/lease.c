@@ -18,6 +18,7 @@
 #include "key_lock.h"
 #include "lease.h"
 #include "lock_row.h"
+#include "miscadmin.h"
 #include "owner.h"
 #include "utils/timestamp.h"
 #include "waiting.h"
@@ -54,6 +55,7 @@ find_writable(FlTable *table, const text *key, const FlOwner *owner, FlRow *row)
 	{
 		if (fl_row_is_free(table, row) || fl_row_wait(table, row))
 			return true;
+		CHECK_FOR_INTERRUPTS();
 	}
 	return false;
 }
@@ -121,16 +123,22 @@ fl_lease_release(const text *key, const pg_uuid_t *owner_token)
 		return false;
 
 	/*
-	 * What has expired is not worth a wait for a stranger: whoever is in the
-	 * way is taking it over.  Not so if this transaction has pinned the key.
-	 * Its way from that lock to the stronger one must be a blocking request,
-	 * since one that does not wait is refused if anybody else waits.
+	 * What has expired is not worth a wait for a stranger.  Not so if this
+	 * transaction has pinned the key, and its pin is to go.  Its way from that
+	 * lock to the stronger one must be a blocking request, since one that does
+	 * not wait is refused if anybody else waits.
 	 */
 	id = fl_key_id(key);
 	if (live || fl_held_find(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)) != NULL)
 		fl_key_lock(id, FL_DECIDE);
 	else if (!fl_key_lock_try(id, FL_DECIDE))
-		return false;
+	{
+		/* Is it being taken over, or has the owner pinned it elsewhere? */
+		if (!fl_key_lock_try(id, FL_PIN))
+			return false;
+		fl_key_unlock(id, FL_PIN);
+		return true;
+	}
 
 	fl_table_open(&table, RowExclusiveLock);
 	if (find_writable(&table, key, &owner, &row))

@@ -21,7 +21,9 @@
 #include "access/genam.h"
 #include "access/heapam.h"
 #include "access/htup_details.h"
+#include "access/relscan.h"
 #include "access/table.h"
+#include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/indexing.h"
 #include "compat.h"
@@ -154,32 +156,37 @@ read_row(Relation heap, HeapTuple tuple, FlRow *row)
  * the new version before and the old one after that commit, and see neither.
  *
  * FL_LOOK_LATEST judges all versions at one moment, so it is what a refusal
- * of a holder must rest on.  It is not used otherwise, since under
- * SERIALIZABLE it leaves predicate locks.
+ * of a holder must rest on.  The scan itself sees every version, and each is
+ * judged by itself: a scan with an MVCC snapshot would leave predicate locks
+ * under SERIALIZABLE, with which strangers' keys fail each other.
  */
 bool
 fl_row_find(FlTable *table, const text *key, FlLook look, FlRow *row)
 {
-	Snapshot	snapshot = SnapshotSelf;
+	Snapshot	latest = NULL;
 	ScanKeyData scankey;
 	SysScanDesc scan;
 	HeapTuple	tuple;
 
 	if (look == FL_LOOK_LATEST)
-		snapshot = RegisterSnapshot(GetLatestSnapshot());
+		latest = RegisterSnapshot(GetLatestSnapshot());
 
 	/* ScanKeyInit() sets the C collation, which is the column's. */
 	ScanKeyInit(&scankey, COL_KEY, BTEqualStrategyNumber, F_TEXTEQ,
 				PointerGetDatum(key));
-	scan = systable_beginscan_ordered(table->heap, table->index, snapshot,
+	scan = systable_beginscan_ordered(table->heap, table->index,
+									  latest ? SnapshotAny : SnapshotSelf,
 									  1, &scankey);
-	tuple = systable_getnext_ordered(scan, BackwardScanDirection);
+	do
+		tuple = systable_getnext_ordered(scan, BackwardScanDirection);
+	while (HeapTupleIsValid(tuple) && latest != NULL &&
+		   !table_tuple_satisfies_snapshot(table->heap, scan->slot, latest));
 	if (HeapTupleIsValid(tuple))
 		read_row(table->heap, tuple, row);
 	systable_endscan_ordered(scan);
 
-	if (look == FL_LOOK_LATEST)
-		UnregisterSnapshot(snapshot);
+	if (latest != NULL)
+		UnregisterSnapshot(latest);
 	return HeapTupleIsValid(tuple);
 }
 
@@ -235,7 +242,8 @@ fl_row_is_free(FlTable *table, const FlRow *row)
  * Wait for the hand that keeps a row, with PostgreSQL's own wait for a row
  * lock, so that lock_timeout, cancel and the deadlock detector work.  Returns
  * true if the row is unchanged and now locked by us, false if it has a newer
- * version or is gone and must be looked for again.
+ * version or is gone and must be looked for again.  A hand in this very
+ * statement can't be waited for: 27000.
  */
 bool
 fl_row_wait(FlTable *table, const FlRow *row)
@@ -251,6 +259,11 @@ fl_row_wait(FlTable *table, const FlRow *row)
 							 LockTupleNoKeyExclusive, LockWaitBlock, false,
 							 &buffer, &failure);
 	ReleaseBuffer(buffer);
+	if (result == TM_Invisible || result == TM_SelfModified)
+		ereport(ERROR,
+				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+				 errmsg("row of table \"%s.lock_row\" was modified by the statement that is to change it",
+						FL_SCHEMA)));
 	return result == TM_Ok;
 }
 

@@ -21,7 +21,6 @@
 #include "lock_row.h"
 #include "pin.h"
 #include "token.h"
-#include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -68,7 +67,8 @@ judge(const text *key, int64 token, FlRow *row)
 static void
 refuse(Verdict verdict, const text *key, int64 token, const FlRow *row)
 {
-	const char *name = text_to_cstring(key);
+	const char *name = fl_key_in_message(VARDATA_ANY(key),
+											 VARSIZE_ANY_EXHDR(key));
 
 	switch (verdict)
 	{
@@ -134,7 +134,9 @@ refuse_old_snapshot(const text *key, int64 token, const FlRow *row)
 			ereport(ERROR,
 					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					 errmsg("could not pin key \"%s\" with fencing token %lld: this transaction's snapshot is older than the lease",
-							text_to_cstring(key), (long long) token),
+							fl_key_in_message(VARDATA_ANY(key),
+											  VARSIZE_ANY_EXHDR(key)),
+							(long long) token),
 					 errhint("Retry the transaction.")));
 			break;
 		case FL_GRANTED_HERE:

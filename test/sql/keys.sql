@@ -27,6 +27,10 @@ SELECT max(octet_length(key)) AS longest, min(octet_length(key)) AS shortest FRO
 -- A long key does not hide in its prefix.
 SELECT l.acquired FROM fenced_lock.try_acquire(repeat('x', 1023) || 'y') l;
 
+-- A message is one line, whatever the key.
+SELECT fenced_lock.pin(E'two\nlines\ttab\x7f', 9223372036854775807);
+SELECT fenced_lock.release(E'two\nlines', gen_random_uuid());
+
 -- Databases of other encodings and collations.
 CREATE DATABASE fl_latin1 TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C';
 CREATE DATABASE fl_ascii TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C';

@@ -66,6 +66,17 @@ SELECT fenced_lock.renew('lease:7', :'o7') AS truncated;
 SELECT count(*) FROM fenced_lock.lock_row;
 SELECT acquired, fencing_token > :t6 AS risen FROM fenced_lock.try_acquire('lease:6');
 
+-- A hand in the very statement can't be waited for.
+\set VERBOSITY sqlstate
+SELECT owner_token AS o15 FROM fenced_lock.try_acquire('lease:15') \gset
+WITH u AS (UPDATE fenced_lock.lock_row SET metadata = '1' WHERE key = 'lease:15' RETURNING key)
+SELECT fenced_lock.renew(key, :'o15') FROM u;
+WITH u AS (UPDATE fenced_lock.lock_row SET metadata = '1' WHERE key = 'lease:15' RETURNING key)
+SELECT fenced_lock.release(key, :'o15') FROM u;
+WITH u AS (UPDATE fenced_lock.lock_row SET metadata = '1', expires_at = clock_timestamp() WHERE key = 'lease:15' RETURNING key)
+SELECT l.acquired, l.retry_after_ms FROM u, fenced_lock.try_acquire(u.key) l;
+\set VERBOSITY default
+
 -- The same owner asks again, its reply having been lost: same token, another
 -- ttl of life. Somebody else's owner token does not help.
 SELECT gen_random_uuid() AS me \gset

@@ -15,6 +15,13 @@ my $node = new_node('start', 'fsync = off');
 
 sub sql { return $node->safe_psql($_[1] // 'postgres', $_[0]); }
 
+# The last token that was drawn.
+sub last_value
+{
+	my ($db) = @_;
+	return sql('SELECT last_value FROM fenced_lock.token_seq', $db);
+}
+
 # The clock as tokens show it: microseconds since 2000.
 sub clock
 {
@@ -86,7 +93,7 @@ foreach my $round (1 .. 3)
 	acquire($node, "later $round", '30 s');
 	is(scalar(moves($position)), 1,
 		"start $round: a later grant does not move them");
-	$last = last_value($node);
+	$last = last_value();
 }
 
 # The clock does not help: it is behind the last token.
@@ -98,7 +105,7 @@ is($token, $far + 1, 'without a start tokens go on by one');
 
 foreach my $again (1, 2)
 {
-	my $before = last_value($node);
+	my $before = last_value();
 	my $position = restart();
 	($token) = acquire($node, "ahead $again", '30 s');
 	cmp_ok($token, '>', $before + 2**32,
@@ -155,7 +162,7 @@ close_session($_) foreach $dropper, $onlooker;
 # A clone of a database goes on above its template, whose leases it keeps.
 
 acquire($node, "of the template $_", '10 min', 'dropped') foreach 1 .. 5;
-my $of_template = last_value($node, 'dropped');
+my $of_template = last_value('dropped');
 my $position = log_position($node);
 sql('CREATE DATABASE clone TEMPLATE dropped');
 ($token) = acquire($node, 'of the clone', '30 s', 'clone');

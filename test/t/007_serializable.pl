@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = new_node('serializable', 'fsync = off', 'log_statement = none');
-my ($clients, $cycles) = (8, 250);
+my ($clients, $cycles) = (8, 100);
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 
@@ -29,29 +29,35 @@ my $owner = q{md5(':client_id')::uuid};
 my $key = q{'wallet:' || :client_id};
 sql("SELECT fenced_lock.try_acquire('wallet:' || i, '1 ms')
 	   FROM generate_series(0, $clients - 1) i");
-sql('VACUUM ANALYZE fenced_lock.lock_row');
+
+# Each transaction lasts for a while after our call, one longer, one less, so
+# that they overlap in all ways.
+my $linger = ', pg_sleep(random() * 0.006) AS slept \gset';
+my $acquire = "
+	SELECT (fenced_lock.try_acquire($key, '1 min', $owner)).fencing_token AS token
+	       $linger";
+my $renew = "SELECT 1 / (fenced_lock.renew($key, $owner) IS NOT NULL)::int AS renewed";
+my $release = "SELECT 1 / fenced_lock.release($key, $owner)::int AS released";
+my $update = 'UPDATE wallet_:client_id SET balance = balance + 1';
 
 my $leases_alone = "
-	SELECT fencing_token AS token
-	  FROM fenced_lock.try_acquire($key, '1 min', $owner) \\gset
-	SELECT 1 / (fenced_lock.renew($key, $owner) IS NOT NULL)::int AS renewed \\gset
-	SELECT 1 / fenced_lock.release($key, $owner)::int AS released \\gset
+	$acquire
+	$renew $linger
+	$release $linger
 ";
 my $guarded_write = "
-	SELECT fencing_token AS token
-	  FROM fenced_lock.try_acquire($key, '1 min', $owner) \\gset
-	SELECT 1 / (fenced_lock.renew($key, $owner) IS NOT NULL)::int AS renewed \\gset
+	$acquire
+	$renew $linger
 	BEGIN;
-	SELECT fenced_lock.pin($key, :token) AS pinned \\gset
-	UPDATE wallet_:client_id SET balance = balance + 1 WHERE id = :client_id;
-	SELECT 1 / (fenced_lock.renew($key, $owner) IS NOT NULL)::int AS renewed \\gset
+	SELECT fenced_lock.pin($key, :token) AS pinned $linger
+	$update WHERE id = :client_id;
+	$renew $linger
 	COMMIT;
-	UPDATE wallet_:client_id SET balance = balance + 1
-	  FROM fenced_lock.pin($key, :token) WHERE id = :client_id;
+	$update FROM fenced_lock.pin($key, :token) WHERE id = :client_id;
 	BEGIN;
-	SELECT fenced_lock.pin($key, :token) AS pinned \\gset
-	UPDATE wallet_:client_id SET balance = balance + 1 WHERE id = :client_id;
-	SELECT 1 / fenced_lock.release($key, $owner)::int AS released \\gset
+	SELECT fenced_lock.pin($key, :token) AS pinned $linger
+	$update WHERE id = :client_id;
+	$release $linger
 	COMMIT;
 ";
 
@@ -73,6 +79,8 @@ foreach my $isolation ('read committed', 'repeatable read', 'serializable')
 		my ($what, $script) = @$work;
 		my $position = log_position($node);
 
+		# All keys on one page of the index again.
+		sql('VACUUM FULL ANALYZE fenced_lock.lock_row');
 		$node->pgbench(
 			"-n -c $clients -j 2 -t $cycles",
 			0,

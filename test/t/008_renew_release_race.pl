@@ -48,6 +48,9 @@ sql(q{
 			IF looks > 100 THEN
 				PERFORM pg_sleep(0.0001);
 			END IF;
+			IF looks > 20000 THEN
+				RAISE EXCEPTION '% does not come to round %', other, round;
+			END IF;
 		END LOOP;
 		-- neither shall always be the first
 		PERFORM count(*) FROM generate_series(1, (random() * 300)::int);

@@ -1,5 +1,5 @@
 # What several of these tests need: a server with the extension, a grant, the
-# server's log, and a crash.
+# server's log, sessions and pgbench in the background.
 
 package FencedLock;
 
@@ -14,8 +14,6 @@ use PostgreSQL::Test::Utils;
 our @EXPORT = qw(
   acquire
   close_session
-  crash
-  last_value
   log_position
   log_since
   new_node
@@ -54,14 +52,6 @@ sub acquire
 	return split /\|/, $granted;
 }
 
-# The last token that was drawn.
-sub last_value
-{
-	my ($node, $db) = @_;
-	return $node->safe_psql($db // 'postgres',
-		'SELECT last_value FROM fenced_lock.token_seq');
-}
-
 # The server's log from a position on.
 sub log_position
 {
@@ -80,24 +70,6 @@ sub close_session
 {
 	my ($session) = @_;
 	eval { $session->quit; };
-	return;
-}
-
-# kill -9 of the postmaster and all its children; then the server starts anew.
-sub crash
-{
-	my ($node) = @_;
-	my @pids = split /\n/,
-	  $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()');
-
-	$node->kill9;
-	kill 9, @pids;
-	foreach my $attempt (1 .. 1800)
-	{
-		last if !grep { kill 0, $_ } @pids;
-		select undef, undef, undef, 0.1;
-	}
-	$node->start;
 	return;
 }
 

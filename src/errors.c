@@ -1,0 +1,34 @@
+/*-------------------------------------------------------------------------
+ *
+ * errors.c
+ *	  What stands in our error messages.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "errors.h"
+#include "lib/stringinfo.h"
+
+/*
+ * A key as a message shows it.  The primary message holds all facts in one
+ * line, since some frameworks show no more; a key may hold line breaks, which
+ * would also forge lines of the server's log.
+ */
+char *
+fl_key_in_message(const char *key, Size length)
+{
+	StringInfoData shown;
+
+	initStringInfo(&shown);
+	for (Size i = 0; i < length; i++)
+	{
+		unsigned char c = key[i];
+
+		if (c < 0x20 || c == 0x7f)
+			appendStringInfo(&shown, "\\x%02x", c);
+		else
+			appendStringInfoChar(&shown, c);
+	}
+	return shown.data;
+}
