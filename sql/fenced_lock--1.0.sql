@@ -3,7 +3,6 @@
 -- The schema is a member of the extension: it goes with it, and where a schema
 -- of that name exists already CREATE EXTENSION fails instead of using it.
 CREATE SCHEMA fenced_lock;
-GRANT USAGE ON SCHEMA fenced_lock TO PUBLIC;
 COMMENT ON SCHEMA fenced_lock IS
 'Fenced advisory locks: keyed leases whose fencing tokens guarded tables check';
 
@@ -74,8 +73,6 @@ COMMENT ON COLUMN fenced_lock.lock_row.metadata IS 'What the caller of the grant
 
 -- Fencing tokens go on rising after dump and restore. Leases are not dumped.
 SELECT pg_catalog.pg_extension_config_dump('fenced_lock.token_seq', '');
--- A plain owner's pg_dump reads what is marked.
-GRANT SELECT ON SEQUENCE fenced_lock.token_seq TO PUBLIC;
 
 --
 -- Leases
@@ -170,8 +167,6 @@ AS 'MODULE_PATHNAME', 'fenced_lock_guard'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fenced_lock.guard() IS
 'Trigger function: guard(''key template'' [, ''stamp column'']). BEFORE INSERT OR UPDATE OR DELETE FOR EACH ROW, it refuses rows whose key this transaction has not pinned (LF101) or that a later token has stamped (LF001); BEFORE TRUNCATE FOR EACH STATEMENT, it refuses (55000). In the template {column} stands for a column''s value; the stamp column (bigint) is set to the token that wrote the row';
--- It can only refuse, and a dump restores triggers before grants.
-GRANT EXECUTE ON FUNCTION fenced_lock.guard() TO PUBLIC;
 
 --
 -- Seeing
@@ -278,14 +273,18 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fenced_lock.disallow(regrole) IS
 'Takes back what allow() gave. Always true. Errors: as allow()';
 
-REVOKE EXECUTE ON FUNCTION
-	fenced_lock.try_acquire(text, interval, uuid, jsonb, interval),
-	fenced_lock.acquire(text, interval, uuid, jsonb, interval),
-	fenced_lock.renew(text, uuid, interval),
-	fenced_lock.release(text, uuid),
-	fenced_lock.pin(text, bigint),
-	fenced_lock.pin_all(text[], bigint),
-	fenced_lock.lock_id(text),
-	fenced_lock.allow(regrole),
-	fenced_lock.disallow(regrole)
-FROM PUBLIC;
+CREATE FUNCTION fenced_lock.take_back_rights()
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'fenced_lock_take_back_rights'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fenced_lock.take_back_rights() IS
+'For the extension''s scripts: revokes everybody''s rights on its objects, default privileges and allow() included. Always true. Errors: 42501 unless the caller may revoke; 25006 read-only';
+
+-- Nobody has any right to what was made here, also where default privileges
+-- say otherwise, but for this:
+SELECT fenced_lock.take_back_rights();
+GRANT USAGE ON SCHEMA fenced_lock TO PUBLIC;
+-- A plain owner's pg_dump reads what is marked.
+GRANT SELECT ON SEQUENCE fenced_lock.token_seq TO PUBLIC;
+-- It can only refuse, and a dump restores triggers before grants.
+GRANT EXECUTE ON FUNCTION fenced_lock.guard() TO PUBLIC;

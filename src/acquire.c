@@ -4,8 +4,8 @@
  *	  Who may acquire a lease, at once or after a wait.
  *
  * A call looks first without any lock: a held key is refused by a plain read,
- * which assigns no transaction id and writes no WAL.  Whoever gets past that
- * takes the key lock and looks again.  The clock is read after the key lock
+ * which assigns no transaction id and writes nothing (like any read it may
+ * prune a page).  Whoever gets past that takes the key lock and looks again.  The clock is read after the key lock
  * is held, never from the start of the transaction or of a wait, or leases
  * would be born expired.  At expires_at exactly a lease is over.
  *
@@ -161,6 +161,7 @@ grant(Attempt *attempt, FlTable *table, const FlRow *old)
 
 	memset(lease, 0, sizeof(*lease));
 	lease->acquired = true;
+	lease->ttl = request->ttl;
 	lease->fencing_token = token;
 	lease->owner_token = attempt->owner.token;
 	lease->expires_at = row.expires_at;
@@ -353,7 +354,7 @@ wait_in_line(Attempt *attempt)
 void
 fl_lease_acquire(const FlRequest *request, FlLease *lease)
 {
-	const FlLease *same = fl_held_same_statement(request->key);
+	const FlLease *same = fl_held_same_statement(request->key, request->ttl);
 	Attempt		attempt;
 
 	if (same != NULL &&

@@ -28,6 +28,7 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 typedef struct HeldKey
 {
@@ -226,9 +227,9 @@ fl_held_grant(const text *key, const FlLease *lease)
 }
 
 /*
- * The lease that this very statement was granted for a key, or NULL: then
- * SELECT (try_acquire(…)).*, which calls once per column, answers with one
- * lease.
+ * The lease that this very statement was granted for a key and a ttl, while
+ * it lives, or NULL: then SELECT (try_acquire(…)).*, which calls once per
+ * column, answers with one lease.
  *
  * The statement is known by its snapshot's command id, which rises with every
  * write, a grant being one.  A refusal writes nothing: should a lease end
@@ -236,24 +237,44 @@ fl_held_grant(const text *key, const FlLease *lease)
  * costs a ttl, no safety.
  */
 const FlLease *
-fl_held_same_statement(const text *key)
+fl_held_same_statement(const text *key, int64 ttl)
 {
 	FlPin	   *pin = fl_held_find(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
 
-	if (pin == NULL || !pin->granted_here ||
-		GetActiveSnapshot()->curcid != pin->granted_command)
+	if (pin == NULL || !pin->granted_here || pin->lease.ttl != ttl ||
+		GetActiveSnapshot()->curcid != pin->granted_command ||
+		pin->lease.expires_at <= GetCurrentTimestamp())
 		return NULL;
 	return &pin->lease;
+}
+
+/* Free the pins whose taking and dropping are undone together, if at all. */
+static FlPin *
+forget_dropped(FlPin *pin)
+{
+	while (pin != NULL && pin->dropped_in == pin->pinned_in)
+	{
+		FlPin	   *older = pin->older;
+
+		pfree(pin);
+		pin = older;
+	}
+	return pin;
 }
 
 /* The key is not pinned any more: the lease was released or granted anew. */
 void
 fl_held_drop(const text *key)
 {
-	FlPin	   *pin = fl_held_find(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+	HeldKey		k = {VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)};
+	FlPin	   *pin = fl_held_find(k.data, k.length);
+	HeldEntry  *entry;
 
-	if (pin != NULL)
-		pin->dropped_in = GetCurrentSubTransactionId();
+	if (pin == NULL)
+		return;
+	pin->dropped_in = GetCurrentSubTransactionId();
+	entry = hash_search(held, &k, HASH_FIND, NULL);
+	entry->newest = forget_dropped(entry->newest);
 }
 
 static FullTransactionId
@@ -356,7 +377,7 @@ forget_all(XactEvent event, void *arg pg_attribute_unused())
 			break;
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
-			/* deferred triggers have run, but writes may still be guarded */
+			/* another extension may still write in its own callback */
 			break;
 		case XACT_EVENT_PARALLEL_COMMIT:
 		case XACT_EVENT_PARALLEL_ABORT:
@@ -383,7 +404,12 @@ static FlPin *
 subxact_abort(FlPin *pin, SubTransactionId aborted)
 {
 	while (pin != NULL && pin->pinned_in == aborted)
-		pin = pin->older;
+	{
+		FlPin	   *older = pin->older;
+
+		pfree(pin);
+		pin = older;
+	}
 	for (FlPin *p = pin; p != NULL; p = p->older)
 	{
 		if (p->dropped_in == aborted)
@@ -416,7 +442,10 @@ subxact_end(SubXactEvent event, SubTransactionId me, SubTransactionId parent,
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
 		if (event == SUBXACT_EVENT_COMMIT_SUB)
+		{
 			subxact_commit(entry->newest, me, parent);
+			entry->newest = forget_dropped(entry->newest);
+		}
 		else
 			entry->newest = subxact_abort(entry->newest, me);
 	}

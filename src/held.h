@@ -19,6 +19,7 @@ typedef struct FlLease
 {
 	bool		acquired;
 	bool		already_held;	/* the same owner asked again */
+	int64		ttl;			/* microseconds */
 	int64		fencing_token;
 	pg_uuid_t	owner_token;
 	TimestampTz expires_at;
@@ -38,7 +39,7 @@ typedef struct FlPin FlPin;
 extern FlPin *fl_held_find(const char *key, Size length);
 extern int64 fl_pin_token(const FlPin *pin);
 extern FlFreshness fl_pin_freshness(const FlPin *pin, Snapshot snapshot);
-extern const FlLease *fl_held_same_statement(const text *key);
+extern const FlLease *fl_held_same_statement(const text *key, int64 ttl);
 
 extern void fl_held_pin(const text *key, int64 token,
 						FullTransactionId granted_xid);

@@ -26,14 +26,19 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/indexing.h"
+#include "catalog/pg_am_d.h"
+#include "catalog/pg_collation_d.h"
+#include "catalog/pg_index.h"
 #include "compat.h"
 #include "lock_row.h"
 #include "miscadmin.h"
 #include "schema.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/xid8.h"
@@ -64,39 +69,91 @@ typedef struct NewRow
 	bool	   *replaces;
 } NewRow;
 
+/* Is this the index to find the newest version of a key's row with? */
+static bool
+is_newest_first(Relation index)
+{
+	Form_pg_index form = index->rd_index;
+
+	return form->indisvalid &&
+		index->rd_rel->relam == BTREE_AM_OID &&
+		form->indnkeyatts == 2 &&
+		form->indkey.values[0] == COL_KEY &&
+		form->indkey.values[1] == COL_FENCING_TOKEN &&
+		index->rd_indcollation[0] == C_COLLATION_OID &&
+		index->rd_indoption[0] == 0 && index->rd_indoption[1] == 0;
+}
+
+/*
+ * The functions that keep a catalog's indexes, which write our table, know
+ * plain indexes only.  An index of another kind, which an administrator may
+ * have made for a query of his own, would crash the server.
+ */
+static void
+refuse_fancy_index(Relation index)
+{
+	if (!heap_attisnull(index->rd_indextuple, Anum_pg_index_indexprs, NULL) ||
+		!heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) ||
+		index->rd_index->indisexclusion)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"%s\" on table \"%s.lock_row\" has an expression, a predicate or an exclusion constraint",
+						RelationGetRelationName(index), FL_SCHEMA),
+				 errhint("Drop the index: only plain columns of this table can be indexed.")));
+}
+
+/*
+ * Not by its name: REINDEX CONCURRENTLY swaps names under us, while the lock
+ * on the table keeps the old index until we are done.
+ */
 static Relation
 open_newest_first_index(Relation heap)
 {
 	List	   *indexes = RelationGetIndexList(heap);
 	ListCell   *cell;
+	Relation	found = NULL;
 
-	/*
-	 * Not by its name: REINDEX CONCURRENTLY swaps names under us, while the
-	 * lock on the table keeps the old index until we are done.
-	 */
 	foreach(cell, indexes)
 	{
 		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
-		Form_pg_index form = index->rd_index;
 
-		if (form->indisvalid && form->indnkeyatts == 2 &&
-			form->indkey.values[0] == COL_KEY &&
-			form->indkey.values[1] == COL_FENCING_TOKEN &&
-			RelationGetIndexPredicate(index) == NIL)
-			return index;
-		index_close(index, AccessShareLock);
+		refuse_fancy_index(index);
+		if (found == NULL && is_newest_first(index))
+			found = index;
+		else
+			index_close(index, AccessShareLock);
 	}
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_OBJECT),
-			 errmsg("table \"%s.lock_row\" has no valid index on (key, fencing_token)",
-					FL_SCHEMA)));
+	if (found == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("table \"%s.lock_row\" has no valid index on (key, fencing_token)",
+						FL_SCHEMA)));
+	return found;
 }
 
-/* Open the table for reading (AccessShareLock) or writing (RowExclusiveLock). */
+/*
+ * Open the table for reading (AccessShareLock) or writing (RowExclusiveLock).
+ *
+ * The lock is charged as the key lock is, see key_lock.c: were it the
+ * portal's, a portal that fails would leave what was written without it, and
+ * ALTER TABLE could rewrite the table without the row.
+ */
 void
 fl_table_open(FlTable *table, LOCKMODE mode)
 {
-	table->heap = table_open(fl_relation_oid("lock_row"), mode);
+	Oid			relid = fl_relation_oid("lock_row");
+	ResourceOwner saved = CurrentResourceOwner;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	LockRelationOid(relid, mode);
+	CurrentResourceOwner = saved;
+
+	table->heap = try_table_open(relid, NoLock);
+	if (table->heap == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("table \"%s.lock_row\" was dropped meanwhile",
+						FL_SCHEMA)));
 	table->index = open_newest_first_index(table->heap);
 }
 
@@ -107,8 +164,16 @@ fl_table_open(FlTable *table, LOCKMODE mode)
 void
 fl_table_close(FlTable *table, LOCKMODE mode)
 {
+	Oid			relid = RelationGetRelid(table->heap);
+	ResourceOwner saved = CurrentResourceOwner;
+
 	index_close(table->index, AccessShareLock);
-	table_close(table->heap, mode);
+	table_close(table->heap, NoLock);
+	if (mode == NoLock)
+		return;
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	UnlockRelationOid(relid, mode);
+	CurrentResourceOwner = saved;
 }
 
 /* Take a row apart.  The tuple is copied, so it outlives the scan. */
@@ -227,7 +292,9 @@ fl_row_is_free(FlTable *table, const FlRow *row)
 
 	/* The caller's snapshot is older than the look, so nothing was pruned. */
 	if (!ItemIdIsNormal(item))
-		elog(ERROR, "lock row vanished");
+		elog(ERROR, "version (%u,%u) of a lock row vanished while it was read",
+			 ItemPointerGetBlockNumber(&row->tuple->t_self),
+			 ItemPointerGetOffsetNumber(&row->tuple->t_self));
 	present.t_data = (HeapTupleHeader) PageGetItem(page, item);
 	present.t_len = ItemIdGetLength(item);
 	present.t_self = row->tuple->t_self;

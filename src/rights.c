@@ -1,7 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * rights.c
- *	  The one grant that an application role needs.
+ *	  The one grant that an application role needs, and that there be no other.
+ *
+ * GRANT and REVOKE are put together by a query and run through SPI, with a
+ * search_path in which nobody else's objects come first.  Functions are named
+ * without their arguments, as GRANT allows where a name is unique.
  *
  *-------------------------------------------------------------------------
  */
@@ -9,34 +13,42 @@
 
 #include "arguments.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_type_d.h"
 #include "commands/extension.h"
 #include "compat.h"
 #include "executor/spi.h"
-#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "schema.h"
 #include "utils/builtins.h"
 
-/*
- * All functions and views of the schema but what administers it.  Functions
- * are named without their arguments, as GRANT allows where a name is unique:
- * a type's name could mean somebody else's type.
- */
+/* Objects of the schema: how GRANT names each, its rights and its owner. */
+#define OBJECTS \
+	"(SELECT 'TABLE ' || c.oid::regclass AS object," \
+	"        c.relname AS name, c.relkind AS kind, c.relacl AS acl, c.relowner AS owner" \
+	"   FROM pg_class c" \
+	"  WHERE c.relnamespace = $1 AND c.relkind IN ('r', 'v', 'S')" \
+	" UNION ALL" \
+	" SELECT format('FUNCTION %I.%I', '" FL_SCHEMA "', p.proname), p.proname, 'f'," \
+	"        coalesce(p.proacl, acldefault('f', p.proowner)), p.proowner" \
+	"   FROM pg_proc p" \
+	"  WHERE p.pronamespace = $1" \
+	" UNION ALL" \
+	" SELECT format('SCHEMA %I', n.nspname), n.nspname, 'n', n.nspacl, n.nspowner" \
+	"   FROM pg_namespace n" \
+	"  WHERE n.oid = $1) o"
+
+/* What allow() gives: all functions and views but what administers them. */
 #define GRANTABLE \
-	"SELECT 'FUNCTION', pg_catalog.string_agg(pg_catalog.format('%I.%I', n.nspname, p.proname), ', ')" \
-	"  FROM pg_catalog.pg_proc p" \
-	"  JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace" \
-	" WHERE n.nspname OPERATOR(pg_catalog.=) '" FL_SCHEMA "'" \
-	"   AND p.proname OPERATOR(pg_catalog.<>) ALL ('{allow,disallow}')" \
-	"UNION ALL " \
-	"SELECT 'TABLE', pg_catalog.string_agg(pg_catalog.format('%I.%I', n.nspname, c.relname), ', ')" \
-	"  FROM pg_catalog.pg_class c" \
-	"  JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace" \
-	" WHERE n.nspname OPERATOR(pg_catalog.=) '" FL_SCHEMA "'" \
-	"   AND c.relkind OPERATOR(pg_catalog.=) 'v'"
+	OBJECTS \
+	" WHERE o.kind IN ('f', 'v')" \
+	"   AND o.name NOT IN ('allow', 'disallow', 'take_back_rights')"
+
+#define RIGHT_OF_KIND \
+	"CASE o.kind WHEN 'f' THEN 'EXECUTE' ELSE 'SELECT' END"
 
 PG_FUNCTION_INFO_V1(fenced_lock_allow);
 PG_FUNCTION_INFO_V1(fenced_lock_disallow);
+PG_FUNCTION_INFO_V1(fenced_lock_take_back_rights);
 
 /*
  * GRANT by somebody without the right to is a warning only, and one that a
@@ -54,50 +66,58 @@ require_owner(const char *function)
 				 errdetail("Only the owner of extension fenced_lock may call it.")));
 }
 
-static Oid
+/*
+ * Run the commands that a query makes.  $1 is our schema's OID, $2 the name of
+ * a role, quoted.
+ */
+static void
+run_commands(const char *query, const char *role)
+{
+	Oid			types[2] = {OIDOID, TEXTOID};
+	Datum		values[2];
+	SPITupleTable *commands;
+	uint64		count;
+	int			settings = NewGUCNestLevel();
+
+	set_config_option("search_path", "pg_catalog, pg_temp",
+					  PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
+					  true, 0, false);
+	SPI_connect();
+	values[0] = ObjectIdGetDatum(fl_schema_oid());
+	values[1] = CStringGetTextDatum(role);
+	if (SPI_execute_with_args(query, 2, types, values, NULL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not list the objects of fenced_lock");
+	commands = SPI_tuptable;
+	count = SPI_processed;
+	for (uint64 i = 0; i < count; i++)
+	{
+		char	   *command = SPI_getvalue(commands->vals[i],
+										   commands->tupdesc, 1);
+
+		if (SPI_execute(command, false, 0) != SPI_OK_UTILITY)
+			elog(ERROR, "could not execute \"%s\"", command);
+	}
+	SPI_finish();
+	AtEOXact_GUC(true, settings);
+}
+
+static const char *
 role_argument(FunctionCallInfo fcinfo)
 {
 	fl_require_arg(fcinfo, 0, "role");
-	return PG_GETARG_OID(0);
-}
-
-/* "GRANT EXECUTE ON %s %s TO %s" and the like, for functions and views. */
-static void
-for_all_grantable(const char *functions, const char *views, Oid role)
-{
-	const char *name = quote_identifier(GetUserNameFromId(role, false));
-
-	SPI_connect();
-	if (SPI_execute(GRANTABLE, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not list the functions of fenced_lock");
-	for (uint64 i = 0, rows = SPI_processed; i < rows; i++)
-	{
-		SPITupleTable *list = SPI_tuptable;
-		char	   *kind = SPI_getvalue(list->vals[i], list->tupdesc, 1);
-		char	   *objects = SPI_getvalue(list->vals[i], list->tupdesc, 2);
-		StringInfoData command;
-
-		initStringInfo(&command);
-		appendStringInfo(&command,
-						 strcmp(kind, "TABLE") == 0 ? views : functions,
-						 objects, name);
-		if (SPI_execute(command.data, false, 0) != SPI_OK_UTILITY)
-			elog(ERROR, "could not execute \"%s\"", command.data);
-		SPI_tuptable = list;
-	}
-	SPI_finish();
+	return quote_identifier(GetUserNameFromId(PG_GETARG_OID(0), false));
 }
 
 /* allow(role regrole) */
 Datum
 fenced_lock_allow(PG_FUNCTION_ARGS)
 {
-	Oid			role = role_argument(fcinfo);
+	const char *role = role_argument(fcinfo);
 
 	fl_forbid_read_only("fenced_lock.allow()");
 	require_owner("allow");
-	for_all_grantable("GRANT EXECUTE ON FUNCTION %s TO %s",
-					  "GRANT SELECT ON TABLE %s TO %s", role);
+	run_commands("SELECT 'GRANT ' || " RIGHT_OF_KIND " || ' ON ' || o.object || ' TO ' || $2"
+				 "  FROM " GRANTABLE, role);
 	PG_RETURN_BOOL(true);
 }
 
@@ -105,11 +125,27 @@ fenced_lock_allow(PG_FUNCTION_ARGS)
 Datum
 fenced_lock_disallow(PG_FUNCTION_ARGS)
 {
-	Oid			role = role_argument(fcinfo);
+	const char *role = role_argument(fcinfo);
 
 	fl_forbid_read_only("fenced_lock.disallow()");
 	require_owner("disallow");
-	for_all_grantable("REVOKE EXECUTE ON FUNCTION %s FROM %s",
-					  "REVOKE SELECT ON TABLE %s FROM %s", role);
+	run_commands("SELECT 'REVOKE ' || " RIGHT_OF_KIND " || ' ON ' || o.object || ' FROM ' || $2"
+				 "  FROM " GRANTABLE, role);
+	PG_RETURN_BOOL(true);
+}
+
+/*
+ * take_back_rights(): for the extension's script, before it grants what it
+ * means to.  Default privileges (ALTER DEFAULT PRIVILEGES) have given others
+ * what CREATE EXTENSION has made, and PUBLIC has every new function.
+ */
+Datum
+fenced_lock_take_back_rights(PG_FUNCTION_ARGS)
+{
+	fl_forbid_read_only("fenced_lock.take_back_rights()");
+	run_commands("SELECT DISTINCT 'REVOKE ALL ON ' || o.object || ' FROM ' ||"
+				 "       CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END"
+				 "  FROM " OBJECTS ", aclexplode(o.acl) a"
+				 " WHERE a.grantee <> o.owner AND $2 IS NOT NULL", "");
 	PG_RETURN_BOOL(true);
 }

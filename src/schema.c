@@ -15,6 +15,13 @@
 #include "schema.h"
 #include "utils/lsyscache.h"
 
+/* The OID of our schema; 3F000 when the extension is not installed. */
+Oid
+fl_schema_oid(void)
+{
+	return get_namespace_oid(FL_SCHEMA, false);
+}
+
 /*
  * The OID of one of our relations; 42P01 when the extension is not installed
  * (a leftover function of ours, called after a hand dropped the table).
@@ -22,11 +29,8 @@
 Oid
 fl_relation_oid(const char *name)
 {
-	Oid			schema = get_namespace_oid(FL_SCHEMA, true);
-	Oid			relid = InvalidOid;
+	Oid			relid = get_relname_relid(name, fl_schema_oid());
 
-	if (OidIsValid(schema))
-		relid = get_relname_relid(name, schema);
 	if (!OidIsValid(relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),

@@ -10,6 +10,7 @@
 
 #define FL_SCHEMA "fenced_lock"
 
+extern Oid	fl_schema_oid(void);
 extern Oid	fl_relation_oid(const char *name);
 
 #endif							/* FENCED_LOCK_SCHEMA_H */

@@ -20,7 +20,8 @@
  * promoted within the difference of their clocks, and a machine resumed from
  * a memory snapshot, are the limits.  Only where the clock is not above the
  * last value does it become last + 2^32; it is never added to the clock's
- * value, or two siblings that are ahead of the clock would meet.
+ * value, or two siblings that are ahead of the clock would meet.  (Two that
+ * were both copied from a server whose clock had been ahead still do.)
  *
  * Which start was the last to move the sequence is kept in a second sequence,
  * because like the first it is immediate and not rolled back: a row would
@@ -54,7 +55,11 @@
 /* The sequence that this backend knows to have been moved since the start. */
 static Oid	moved_sequence = InvalidOid;
 
-/* A sequence's last value, and the LSN of its page. */
+/*
+ * A sequence's last value, and the LSN of its page; no LSN if the sequence
+ * was made by this transaction under wal_level = minimal, since then nothing
+ * is logged until the commit writes it all.
+ */
 static int64
 read_sequence(Oid relid, XLogRecPtr *lsn)
 {
@@ -65,6 +70,13 @@ read_sequence(Oid relid, XLogRecPtr *lsn)
 	ItemId		item;
 	int64		last;
 
+	if (sequence->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("sequence \"%s.%s\" is unlogged", FL_SCHEMA,
+						RelationGetRelationName(sequence)),
+				 errdetail("A crash would set it back, and tokens with it.")));
+
 	/* Without checksums an LSN is not read atomically: hence the lock. */
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	item = PageGetItemId(page, FirstOffsetNumber);
@@ -72,7 +84,7 @@ read_sequence(Oid relid, XLogRecPtr *lsn)
 		((char *) PageGetItem(page, item) +
 		 ((HeapTupleHeader) PageGetItem(page, item))->t_hoff);
 	last = data->last_value;
-	*lsn = PageGetLSN(page);
+	*lsn = RelationNeedsWAL(sequence) ? PageGetLSN(page) : InvalidXLogRecPtr;
 	UnlockReleaseBuffer(buffer);
 	relation_close(sequence, AccessShareLock);
 	return last;
@@ -181,10 +193,11 @@ fl_token_draw(void)
 	{
 		const bool	check_permissions = false;
 
+		CHECK_FOR_INTERRUPTS();
 		token = nextval_internal(sequence, check_permissions);
 		read_sequence(sequence, &lsn);
 		XLogFlush(lsn);
-	} while (lsn <= GetRedoRecPtr());
+	} while (lsn != InvalidXLogRecPtr && lsn <= GetRedoRecPtr());
 	fl_sequence_unlock(sequence, ShareLock);
 	return token;
 }

@@ -96,6 +96,10 @@ WITH l AS MATERIALIZED (SELECT (fenced_lock.try_acquire('lease:9')).*)
 SELECT acquired, fencing_token IS NOT NULL AS token, expires_at IS NOT NULL AS expires, already_held, retry_after_ms FROM l;
 SELECT count(DISTINCT l) AS leases, count(*) AS calls
   FROM (SELECT fenced_lock.try_acquire('lease:10') AS l FROM generate_series(1, 5)) s;
+-- While it lives, that is, and for one ttl.
+SELECT count(DISTINCT (l).fencing_token) AS leases, bool_and((l).expires_at > asked) AS all_live
+  FROM (SELECT i, clock_timestamp() AS asked, fenced_lock.try_acquire('lease:short', '20 ms') AS l, pg_sleep(0.05)
+          FROM generate_series(1, 2) i OFFSET 0) s;
 -- Different keys in one statement are different leases.
 SELECT count(DISTINCT (l).fencing_token) AS leases
   FROM (SELECT fenced_lock.try_acquire('lease:many:' || i) AS l FROM generate_series(1, 5) i OFFSET 0) s;

@@ -30,7 +30,19 @@ REINDEX TABLE CONCURRENTLY fenced_lock.lock_row;
 SELECT acquired FROM fenced_lock.try_acquire('reinstall:2');
 VACUUM FULL fenced_lock.lock_row;
 SELECT acquired FROM fenced_lock.try_acquire('reinstall:2');
--- What a superuser has broken is an error that says so.
+-- What a superuser has broken is an error that says so, and no crash.
+BEGIN;
+CREATE INDEX by_lower_key ON fenced_lock.lock_row (lower(key));
+SELECT acquired FROM fenced_lock.try_acquire('reinstall:3');
+ROLLBACK;
+BEGIN;
+CREATE INDEX of_released ON fenced_lock.lock_row (expires_at) WHERE owner_digest IS NULL;
+SELECT acquired FROM fenced_lock.try_acquire('reinstall:3');
+ROLLBACK;
+BEGIN;
+CREATE INDEX by_expiry ON fenced_lock.lock_row (expires_at);
+SELECT acquired FROM fenced_lock.try_acquire('reinstall:3');
+ROLLBACK;
 BEGIN;
 DROP INDEX fenced_lock.lock_row_newest_first;
 SELECT acquired FROM fenced_lock.try_acquire('reinstall:2');

@@ -117,6 +117,24 @@ SELECT a.privilege_type FROM pg_namespace n, aclexplode(n.nspacl) a WHERE nspnam
 SELECT extconfig::regclass[] AS dumped FROM pg_extension WHERE extname = 'fenced_lock';
 
 SELECT fenced_lock.disallow('"fl odd ""name"""');
+-- Default privileges are no grant.
+BEGIN;
+DROP EXTENSION fenced_lock CASCADE;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO fl_app;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO fl_app;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO fl_app;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO fl_app;
+ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC;
+CREATE EXTENSION fenced_lock;
+SELECT c.relname::text AS object, a.grantee::regrole, a.privilege_type FROM pg_class c, aclexplode(c.relacl) a
+ WHERE relnamespace = 'fenced_lock'::regnamespace AND a.grantee <> c.relowner
+UNION ALL
+SELECT p.proname::text, a.grantee::regrole, a.privilege_type FROM pg_proc p, aclexplode(p.proacl) a
+ WHERE pronamespace = 'fenced_lock'::regnamespace AND a.grantee <> p.proowner
+UNION ALL
+SELECT n.nspname::text, a.grantee::regrole, a.privilege_type FROM pg_namespace n, aclexplode(n.nspacl) a
+ WHERE nspname = 'fenced_lock' AND a.grantee <> n.nspowner;
+ROLLBACK;
 DROP TABLE right_wallets, using_it, breaking_it;
 REVOKE CREATE ON SCHEMA public FROM fl_app;
 DROP FUNCTION outcome;
