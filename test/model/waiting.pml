@@ -39,6 +39,7 @@
  * and the broken ones by one of these in addition
  *  WAKE_BEFORE_COMMIT    wake in the pre-commit callback
  *  WAKE_IN_CALLBACK      wake in the commit callback; see test/model/run
+ *  NO_WAKE_AT_PREPARE    wake in no callback of PREPARE TRANSACTION
  *  RESET_AFTER_LOOK      the latch is reset between the look and the sleep
  *  NO_PROBE              the head does not ask for the key's lock in RowShare
  *  SLEEP_WHEN_BUSY       the head sleeps where it would wait for the key's lock
@@ -125,6 +126,11 @@ inline wake()
 #else
 #undef AFTER_LOCKS
 #define AFTER_LOCKS	wake();
+#endif
+#ifdef NO_WAKE_AT_PREPARE
+#define AT_PREPARE
+#else
+#define AT_PREPARE	wake();		/* PrepareTransaction calls on_release, too */
 #endif
 
 /* ProcArrayEndTransaction: fl_row_release's row is what everybody sees. */
@@ -221,7 +227,7 @@ proctype holder()
 
 	:: write_release();			/* release(); PREPARE; COMMIT PREPARED elsewhere */
 		if
-		:: mine -> AFTER_LOCKS	/* PrepareTransaction calls on_release */
+		:: mine -> AT_PREPARE
 			release_visible(HOLDER);	/* FinishPreparedTransaction */
 			locks_gone(HOLDER)	/* lock_twophase_postcommit; wakes nobody of ours */
 		:: else
@@ -231,7 +237,7 @@ proctype holder()
 	:: !last -> last = true;	/* the same and ROLLBACK PREPARED */
 		write_release();
 		if
-		:: mine -> AFTER_LOCKS
+		:: mine -> AT_PREPARE
 			locks_gone(HOLDER)
 		:: else
 		fi
@@ -248,7 +254,7 @@ proctype holder()
 				locks_gone(HOLDER);
 				AFTER_LOCKS
 #ifdef PREPARED_RENEWAL
-			:: AFTER_LOCKS		/* PrepareTransaction */
+			:: AT_PREPARE
 				atomic { endless = false; fresh = false; NEWS };	/* COMMIT PREPARED */
 				locks_gone(HOLDER)
 #endif
