@@ -17,28 +17,32 @@
  * latch until the lease's end, and whoever ends the lease before that sets
  * the latch.
  *
- * No wake-up is lost.  Each time around, the head
+ * No wake-up is lost (test/model checks this).  Each time around, the head
  *	 1. resets its latch (fl_head_arm),
  *	 2. asks whether the key's lock is free of deciders, and looks at the row
- *		(lease.c),
+ *		(acquire.c, watch),
  *	 3. sleeps if the row shows a living lease (fl_head_sleep).
  * Nothing after the look can block, as waits for buffers and locks reset the
- * latch too.  A transaction that releases the key
- *	 a. writes the row, holding the key's lock in Exclusive,
- *	 b. commits, so that the row shows the release to every look,
+ * latch too.  A transaction that ends the lease early, by a release or by a
+ * renewal to a shorter life,
+ *	 a. writes the row, holding the key's lock,
+ *	 b. commits, so that the row shows it to every look,
  *	 c. gives up the key's lock,
  *	 d. sets the latch of whoever is the head then (wake_all).
- * If b comes before the look in 2, the head sees the release.  If it comes
- * after, so does d, and the latch it sets was reset before, so that 3 returns
- * at once.  If a comes before 2 and b after it, the question in 2 finds the
- * lock taken, and the head waits on that.  If d meets nobody, the next head
- * is still to look.  Setting the latch at b, in the commit callback, would
- * not do: the head would look while c is still to come, find the lock taken
- * by somebody who is about to let go, and that is a wait, no loss; but a head
- * that tries without waiting would go to sleep again.  Rolling back restores
- * the lease that the head sleeps behind, so there is nothing to tell.
+ * If b comes before the look in 2, the head sees it.  If b comes after, so
+ * does d, and the latch it sets was reset before, so that 3 returns at once;
+ * of a release, whose lock the question in 2 meets, the head need not even be
+ * told, if it asks after a.  If d meets nobody, the next head is still to
+ * look.  Rolling back restores the lease that the head sleeps behind, so
+ * there is nothing to tell.  PREPARE TRANSACTION comes to d with neither b
+ * nor c: it wakes the head, which finds the lock taken and waits on that, so
+ * that COMMIT PREPARED from wherever it comes gives it the key.
  *
- * As a net for what is not foreseen, the head also looks once a second.
+ * The head also looks once a second.  Two things need that: a release that is
+ * written when the head is asleep already, in a transaction that then waits
+ * for the head's own, is found to be a deadlock by the next question in 2;
+ * and the end of a prepared transaction that has renewed to a shorter life
+ * wakes nobody.  For all else it is a net.
  *
  *-------------------------------------------------------------------------
  */
