@@ -29,7 +29,7 @@
 /* When to come again if an open transaction is in the way. */
 #define RETRY_AFTER_BUSY_MS		100
 
-/* How long a head sleeps that a hand on the row is in the way of. */
+/* How long a head sleeps if a hand on the row is in its way. */
 #define HAND_SLEEP				(50 * INT64CONST(1000))
 
 /* One call's way to its answer. */
@@ -210,6 +210,17 @@ decide(Attempt *attempt, FlKeyMode mode)
 	fl_table_open(&table, RowExclusiveLock);
 	found = fl_row_find(&table, attempt->request->key, FL_LOOK_SELF, &row);
 	view = judge(attempt, found, &row);
+	if (view == KEY_OURS && mode == FL_DECIDE)
+	{
+		/*
+		 * Renewed since it was seen to have ended.  The weaker mode serves,
+		 * and lets the holder's pins pass; one who has the stronger gets it
+		 * at once, but by a request that would wait.
+		 */
+		fl_key_lock(attempt->id, FL_RENEW);
+		fl_key_unlock(attempt->id, FL_DECIDE);
+		mode = FL_RENEW;
+	}
 	if (view != KEY_HELD)
 	{
 		if (found && !fl_row_is_free(&table, &row))
@@ -271,6 +282,8 @@ watch(Attempt *attempt)
 		View		view;
 
 		fl_head_arm();
+		if (attempt->lease->retry_after_ms > 0 && fl_wait_left(wait) <= 0)
+			return FL_LOCK_TIMED_OUT;	/* and was refused before */
 
 		/*
 		 * Whoever is deciding about the key is waited for on its lock, also
@@ -280,11 +293,9 @@ watch(Attempt *attempt)
 		if (!fl_key_lock_try(attempt->id, FL_PIN))
 		{
 			result = fl_wait_for_key(wait, FL_PIN);
+			refuse_busy(attempt);
 			if (result != FL_LOCKED)
-			{
-				refuse_busy(attempt);
 				return result;
-			}
 			fl_key_unlock(attempt->id, FL_PIN);
 			continue;
 		}
@@ -300,8 +311,6 @@ watch(Attempt *attempt)
 			view = look(attempt, FL_LOOK_LATEST);
 		if (view == KEY_HELD)
 		{
-			if (fl_wait_left(wait) <= 0)
-				return FL_LOCK_TIMED_OUT;
 			fl_head_sleep(wait,
 						  attempt->lease->retry_after_ms * INT64CONST(1000));
 			continue;
@@ -317,16 +326,10 @@ watch(Attempt *attempt)
 				return result;
 			}
 		}
-		if (decide(attempt, mode) == view)
-		{
-			if (attempt->lease->acquired)
-				return FL_LOCKED;
-
-			/* There is a hand on the row. */
-			if (fl_wait_left(wait) <= 0)
-				return FL_LOCK_TIMED_OUT;
+		if (decide(attempt, mode) == view && !attempt->lease->acquired)
 			fl_head_sleep(wait, HAND_SLEEP);
-		}
+		if (attempt->lease->acquired)
+			return FL_LOCKED;
 	}
 }
 

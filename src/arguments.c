@@ -218,10 +218,10 @@ fl_arg_wait(FunctionCallInfo fcinfo, int n, int64 standard)
 		return standard;
 
 	wait = interval_microseconds(PG_GETARG_INTERVAL_P(n), "wait");
-	if (wait < 0)
+	if (wait < 0 || (wait > 0 && wait < 1000))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("wait must not be negative")));
+				 errmsg("wait must be 0 or at least one millisecond")));
 	if (wait > longest)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -100,6 +100,9 @@ lock_tag_within(const LOCKTAG *tag, LOCKMODE mode, int64 microseconds,
 		if (ours)
 			LockTimeout = (int) Min(milliseconds, PG_INT32_MAX);
 		lock_tag(tag, mode, false);
+
+		/* The timer may have gone off just when the lock was granted. */
+		CHECK_FOR_INTERRUPTS();
 		LockTimeout = callers_timeout;
 		ReleaseCurrentSubTransaction();
 	}

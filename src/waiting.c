@@ -218,6 +218,8 @@ wake_all(void)
 {
 	Wakings    *all = wakings;
 	MemoryContext saved = CurrentMemoryContext;
+	uint32		interrupt_holdoff = InterruptHoldoffCount;
+	uint32		cancel_holdoff = QueryCancelHoldoffCount;
 
 	wakings = NULL;
 	PG_TRY();
@@ -229,6 +231,10 @@ wake_all(void)
 	PG_CATCH();
 	{
 		FlushErrorState();
+
+		/* An error zeroes these, and the end of the transaction counts down. */
+		InterruptHoldoffCount = interrupt_holdoff;
+		QueryCancelHoldoffCount = cancel_holdoff;
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(saved);

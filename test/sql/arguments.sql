@@ -55,7 +55,7 @@ SELECT key, ttl FROM fenced_lock.lock_row WHERE key LIKE 'arg:ttl:%' OR key = 'a
 SELECT wait, outcome(format('SELECT acquired FROM fenced_lock.try_acquire(''arg:wait'', wait => %L)', wait)) AS try_acquire,
        outcome(format('SELECT acquired FROM fenced_lock.acquire(''arg:wait'', wait => %L)', wait)) AS acquire
   FROM (VALUES ('-1 ms'), ('-1 us'), ('1 month -31 days'), ('1 month'), ('300000 years'), ('30000 days'),
-               ('2147483647 days'), ('soon')) v(wait);
+               ('1 us'), ('0.9 ms'), ('2147483647 days'), ('soon')) v(wait);
 SELECT wait, outcome(format('SELECT acquired FROM fenced_lock.acquire(''arg:wait'', wait => %L)', wait)) ~ '^22(007|023):' AS refused
   FROM (VALUES ('infinity'), ('-infinity')) v(wait);
 SELECT count(*) AS untouched FROM fenced_lock.lock_row WHERE key = 'arg:wait';
