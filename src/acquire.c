@@ -337,8 +337,16 @@ watch(Attempt *attempt)
 static FlLockResult
 wait_in_line(Attempt *attempt)
 {
-	FlLockResult result = fl_line_join(&attempt->wait);
+	FlLockResult result;
 
+	/*
+	 * Whoever has pinned or released the key in this transaction is what the
+	 * head of the line waits for, and would wait for ever behind it.
+	 */
+	if (fl_key_locked_by_me(attempt->id))
+		return watch(attempt);
+
+	result = fl_line_join(&attempt->wait);
 	if (result == FL_LOCKED)
 	{
 		result = watch(attempt);

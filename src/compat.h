@@ -44,6 +44,13 @@
 #define fl_vxid_proc(vxid) ProcNumberGetProc((vxid).procNumber)
 #endif
 
+/* 17 lets one ask for "this mode or a stronger one". */
+#if PG_VERSION_NUM < 170000
+#define fl_lock_held_by_me(tag, mode) LockHeldByMe(tag, mode)
+#else
+#define fl_lock_held_by_me(tag, mode) LockHeldByMe(tag, mode, false)
+#endif
+
 /* 17 lets an extension name its wait event. */
 #include "utils/wait_event.h"
 #if PG_VERSION_NUM < 170000

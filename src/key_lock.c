@@ -178,6 +178,18 @@ fl_key_unlock(FlKeyId id, FlKeyMode mode)
 	unlock_tag(&tag, mode);
 }
 
+/* Does this transaction have the key locked, in whichever mode? */
+bool
+fl_key_locked_by_me(FlKeyId id)
+{
+	LOCKTAG		tag;
+
+	key_tag(&tag, id);
+	return fl_lock_held_by_me(&tag, FL_PIN) ||
+		fl_lock_held_by_me(&tag, FL_RENEW) ||
+		fl_lock_held_by_me(&tag, FL_DECIDE);
+}
+
 /* Become the head of a key's line if there is none. */
 bool
 fl_line_lock_try(FlKeyId id)

@@ -52,6 +52,7 @@ extern void fl_key_lock(FlKeyId id, FlKeyMode mode);
 extern FlLockResult fl_key_lock_within(FlKeyId id, FlKeyMode mode,
 									   int64 microseconds,
 									   bool report_deadlock);
+extern bool fl_key_locked_by_me(FlKeyId id);
 extern void fl_key_unlock(FlKeyId id, FlKeyMode mode);
 
 extern bool fl_line_lock_try(FlKeyId id);
