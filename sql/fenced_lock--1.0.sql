@@ -100,12 +100,25 @@ CREATE FUNCTION fenced_lock.try_acquire(
 	key text,
 	ttl interval DEFAULT '30 s',
 	owner_token uuid DEFAULT NULL,
-	metadata jsonb DEFAULT NULL)
+	metadata jsonb DEFAULT NULL,
+	wait interval DEFAULT '0')
 RETURNS fenced_lock.lease
 AS 'MODULE_PATHNAME', 'fenced_lock_try_acquire'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fenced_lock.try_acquire(text, interval, uuid, jsonb) IS
-'Acquires the lock on a key, or tells that it is not to be had: always one row, never a wait. ttl: 1 ms to fenced_lock.max_ttl, NULL for 30 s. owner_token: identity of one attempt, so that it can be repeated after a lost reply; NULL for a new one. metadata: shown in view locks. Errors: 22004 key NULL; 22023 bad key or ttl; 25001 in a REPEATABLE READ or SERIALIZABLE transaction block; 25006 read-only. (Leases: Gray and Cheriton, 1989; fencing tokens: as ZooKeeper''s zxid, Chubby''s sequencers)';
+COMMENT ON FUNCTION fenced_lock.try_acquire(text, interval, uuid, jsonb, interval) IS
+'Acquires the lock on a key, or tells that it was not to be had: always one row. ttl: 1 ms to fenced_lock.max_ttl, NULL for 30 s. owner_token: identity of one attempt, so that it can be repeated after a lost reply; NULL for a new one. metadata: shown in view locks. wait: how long to stand in line; 0 or NULL for one look without any wait. Errors: 22004 key NULL; 22023 bad key, ttl or wait; 25001 in a REPEATABLE READ or SERIALIZABLE transaction block; 25006 read-only. (Leases: Gray and Cheriton, 1989; fencing tokens: as ZooKeeper''s zxid, Chubby''s sequencers)';
+
+CREATE FUNCTION fenced_lock.acquire(
+	key text,
+	ttl interval DEFAULT '30 s',
+	owner_token uuid DEFAULT NULL,
+	metadata jsonb DEFAULT NULL,
+	wait interval DEFAULT '10 s')
+RETURNS fenced_lock.lease
+AS 'MODULE_PATHNAME', 'fenced_lock_acquire'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fenced_lock.acquire(text, interval, uuid, jsonb, interval) IS
+'Acquires the lock on a key, waiting in line for it, or fails with 55P03 when wait is over (NULL: 10 s). Otherwise as try_acquire(); a deadlock through open transactions is 40P01 here and a refusal there';
 
 CREATE FUNCTION fenced_lock.renew(
 	key text,
@@ -210,6 +223,37 @@ COMMENT ON COLUMN fenced_lock.locks.acquired_at IS 'When it was granted';
 COMMENT ON COLUMN fenced_lock.locks.renewed_at IS 'When it was last renewed; acquired_at if never';
 COMMENT ON COLUMN fenced_lock.locks.expires_at IS 'When it ends; in the past for one that is only pinned';
 COMMENT ON COLUMN fenced_lock.locks.pinned_by IS 'Server processes whose open transactions keep everybody else from the key: by a pin, or because they are acquiring, renewing or releasing it; 0 for a prepared transaction; NULL if none';
+
+CREATE VIEW fenced_lock.waiters AS
+SELECT w.pid,
+       k.key,
+       pg_catalog.row_number() OVER (PARTITION BY w.lock_id ORDER BY w.granted DESC, w.waitstart, w.pid) AS place,
+       coalesce(w.waitstart, a.query_start) AS waiting_since,
+       pg_catalog.pg_blocking_pids(w.pid) AS blocked_by,
+       a.usename AS role,
+       a.application_name,
+       a.client_addr AS client_address
+  FROM (SELECT l.pid, l.granted, l.waitstart,
+               (l.classid::pg_catalog.int8 OPERATOR(pg_catalog.<<) 32)
+               OPERATOR(pg_catalog.|) l.objid::pg_catalog.int8 AS lock_id
+          FROM pg_catalog.pg_locks l
+         WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory'
+           AND l.objsubid OPERATOR(pg_catalog.=) 17997
+           AND l.database OPERATOR(pg_catalog.=)
+               (SELECT d.oid FROM pg_catalog.pg_database d
+                 WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())) w
+  LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) w.pid
+  LEFT JOIN fenced_lock.lock_row k ON fenced_lock.lock_id(k.key) OPERATOR(pg_catalog.=) w.lock_id;
+COMMENT ON VIEW fenced_lock.waiters IS
+'Who stands in line for a key; the first of a line watches the key, the others wait for their turn';
+COMMENT ON COLUMN fenced_lock.waiters.pid IS 'Server process that waits';
+COMMENT ON COLUMN fenced_lock.waiters.key IS 'What it waits for; NULL for a key that was never granted, or whose first grant is not committed yet';
+COMMENT ON COLUMN fenced_lock.waiters.place IS 'Place in the line, from 1';
+COMMENT ON COLUMN fenced_lock.waiters.waiting_since IS 'Since when it stands in line; of the first, since when its statement runs';
+COMMENT ON COLUMN fenced_lock.waiters.blocked_by IS 'Server processes that it waits for, as pg_blocking_pids() tells them; empty for a first that waits for the end of a lease';
+COMMENT ON COLUMN fenced_lock.waiters.role IS 'Role (session_user) that waits; NULL if the caller may not see it';
+COMMENT ON COLUMN fenced_lock.waiters.application_name IS 'application_name of the session that waits';
+COMMENT ON COLUMN fenced_lock.waiters.client_address IS 'Client address of the session that waits; NULL for a unix socket, or if the caller may not see it';
 
 --
 -- Rights

@@ -206,3 +206,26 @@ fl_arg_ttl(FunctionCallInfo fcinfo, int n, int64 standard)
 				 errhint("A bare number means seconds: '30000' is more than 8 hours. A superuser can raise fenced_lock.max_ttl.")));
 	return ttl;
 }
+
+/* A wait in microseconds; "standard" is what NULL means. */
+int64
+fl_arg_wait(FunctionCallInfo fcinfo, int n, int64 standard)
+{
+	int64		longest = PG_INT32_MAX * INT64CONST(1000);
+	int64		wait;
+
+	if (PG_ARGISNULL(n))
+		return standard;
+
+	wait = interval_microseconds(PG_GETARG_INTERVAL_P(n), "wait");
+	if (wait < 0 || (wait > 0 && wait < 1000))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("wait must be 0 or at least one millisecond")));
+	if (wait > longest)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("wait is too long: %lld ms, at most %d ms are possible",
+						(long long) (wait / 1000), PG_INT32_MAX)));
+	return wait;
+}

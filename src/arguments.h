@@ -17,6 +17,7 @@
 
 /* What a ttl of NULL stands for, in microseconds. */
 #define FL_DEFAULT_TTL		(30 * USECS_PER_SEC)
+#define FL_DEFAULT_WAIT		(10 * USECS_PER_SEC)
 #define FL_LEASE_TTL		0	/* that of the lease, whichever it is */
 
 extern int	fl_max_ttl;
@@ -27,6 +28,7 @@ extern text *fl_arg_key(FunctionCallInfo fcinfo, int n);
 extern text **fl_arg_keys(FunctionCallInfo fcinfo, int n, int *count);
 extern int64 fl_arg_token(FunctionCallInfo fcinfo, int n);
 extern int64 fl_arg_ttl(FunctionCallInfo fcinfo, int n, int64 standard);
+extern int64 fl_arg_wait(FunctionCallInfo fcinfo, int n, int64 standard);
 extern void fl_require_arg(FunctionCallInfo fcinfo, int n, const char *name);
 
 extern void fl_check_key_length(Size length, const char *what);

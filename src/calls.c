@@ -9,6 +9,7 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
+#include "acquire.h"
 #include "arguments.h"
 #include "compat.h"
 #include "errors.h"
@@ -32,6 +33,7 @@ enum
 };
 
 PG_FUNCTION_INFO_V1(fenced_lock_try_acquire);
+PG_FUNCTION_INFO_V1(fenced_lock_acquire);
 PG_FUNCTION_INFO_V1(fenced_lock_renew);
 PG_FUNCTION_INFO_V1(fenced_lock_release);
 PG_FUNCTION_INFO_V1(fenced_lock_pin);
@@ -99,19 +101,54 @@ required_owner(FunctionCallInfo fcinfo, int n)
 	return PG_GETARG_UUID_P(n);
 }
 
-/* try_acquire(key text, ttl interval, owner_token uuid, metadata jsonb) */
+static FlRequest
+lease_request(FunctionCallInfo fcinfo, int64 standard_wait)
+{
+	FlRequest	request;
+
+	request.key = fl_arg_key(fcinfo, 0);
+	request.ttl = fl_arg_ttl(fcinfo, 1, FL_DEFAULT_TTL);
+	request.owner_token = PG_ARGISNULL(2) ? NULL : PG_GETARG_UUID_P(2);
+	request.metadata = PG_ARGISNULL(3) ? NULL : PG_GETARG_JSONB_P(3);
+	request.wait = fl_arg_wait(fcinfo, 4, standard_wait);
+	return request;
+}
+
+/*
+ * try_acquire(key text, ttl interval, owner_token uuid, metadata jsonb,
+ * wait interval)
+ */
 Datum
 fenced_lock_try_acquire(PG_FUNCTION_ARGS)
 {
-	const text *key = fl_arg_key(fcinfo, 0);
-	int64		ttl = fl_arg_ttl(fcinfo, 1, FL_DEFAULT_TTL);
-	const pg_uuid_t *owner = PG_ARGISNULL(2) ? NULL : PG_GETARG_UUID_P(2);
-	const Jsonb *metadata = PG_ARGISNULL(3) ? NULL : PG_GETARG_JSONB_P(3);
+	FlRequest	request = lease_request(fcinfo, 0);
 	FlLease		lease;
 
 	fl_forbid_read_only("fenced_lock.try_acquire()");
 	forbid_old_snapshot("fenced_lock.try_acquire()");
-	fl_lease_try_acquire(key, ttl, owner, metadata, &lease);
+	request.report_deadlock = false;
+	fl_lease_acquire(&request, &lease);
+	return lease_datum(fcinfo, &lease);
+}
+
+/* acquire, with the same arguments: granted, or an error */
+Datum
+fenced_lock_acquire(PG_FUNCTION_ARGS)
+{
+	FlRequest	request = lease_request(fcinfo, FL_DEFAULT_WAIT);
+	FlLease		lease;
+
+	fl_forbid_read_only("fenced_lock.acquire()");
+	forbid_old_snapshot("fenced_lock.acquire()");
+	request.report_deadlock = true;
+	fl_lease_acquire(&request, &lease);
+	if (!lease.acquired)
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not acquire lock on key \"%s\" within %lld ms",
+						fl_key_in_message(VARDATA_ANY(request.key),
+										  VARSIZE_ANY_EXHDR(request.key)),
+						(long long) (request.wait / 1000))));
 	return lease_datum(fcinfo, &lease);
 }
 

@@ -35,6 +35,28 @@
 	object_ownercheck(ExtensionRelationId, extension, role)
 #endif
 
+/* 17 speaks of process numbers where there were backend ids. */
+#if PG_VERSION_NUM < 170000
+#include "storage/sinvaladt.h"
+#define fl_vxid_proc(vxid) BackendIdGetProc((vxid).backendId)
+#else
+#include "storage/procarray.h"
+#define fl_vxid_proc(vxid) ProcNumberGetProc((vxid).procNumber)
+#endif
+
+/* 17 lets one ask for "this mode or a stronger one". */
+#if PG_VERSION_NUM < 170000
+#define fl_lock_held_by_me(tag, mode) LockHeldByMe(tag, mode)
+#else
+#define fl_lock_held_by_me(tag, mode) LockHeldByMe(tag, mode, false)
+#endif
+
+/* 17 lets an extension name its wait event. */
+#include "utils/wait_event.h"
+#if PG_VERSION_NUM < 170000
+#define WaitEventExtensionNew(name) PG_WAIT_EXTENSION
+#endif
+
 /* 16 exports the look-up of a setting by its name. */
 #if PG_VERSION_NUM < 160000
 static inline struct config_generic *

@@ -13,6 +13,7 @@
 #include "held.h"
 #include "idle_timeout.h"
 #include "utils/guc.h"
+#include "waiting.h"
 
 PG_MODULE_MAGIC_EXT(
 					.name = "fenced_lock",
@@ -64,4 +65,5 @@ _PG_init(void)
 
 	fl_held_init();
 	fl_durability_init();
+	fl_waiting_init();
 }

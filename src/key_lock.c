@@ -16,12 +16,17 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
+#include "compat.h"
 #include "key_lock.h"
 #include "miscadmin.h"
+#include "storage/latch.h"
 #include "storage/lock.h"
+#include "storage/proc.h"
 #include "utils/resowner.h"
 
 #define KEY_CLASS		17996
+#define LINE_CLASS		17997
 #define SEQUENCE_CLASS	17998
 
 static void
@@ -29,6 +34,13 @@ key_tag(LOCKTAG *tag, FlKeyId id)
 {
 	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (id >> 32), (uint32) id,
 						 KEY_CLASS);
+}
+
+static void
+line_tag(LOCKTAG *tag, FlKeyId id)
+{
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (id >> 32), (uint32) id,
+						 LINE_CLASS);
 }
 
 static bool
@@ -59,6 +71,65 @@ unlock_tag(const LOCKTAG *tag, LOCKMODE mode)
 	CurrentResourceOwner = saved;
 }
 
+/*
+ * Lock a tag, waiting for so long at most.
+ *
+ * The wait is PostgreSQL's own, under a lock_timeout of ours, in a
+ * subtransaction that takes its error; the caller's own lock_timeout counts
+ * where it is the shorter one, and is an error then.  So are statement
+ * timeout and cancel.  The lock passes to the subtransaction's parent.
+ *
+ * A transaction that was chosen to resolve a deadlock waits no more; unless
+ * that is to be reported as an error, it goes on without the lock.
+ */
+static FlLockResult
+lock_tag_within(const LOCKTAG *tag, LOCKMODE mode, int64 microseconds,
+				bool report_deadlock)
+{
+	int64		milliseconds = Max((microseconds + 999) / 1000, 1);
+	int			callers_timeout = LockTimeout;
+	bool		ours = callers_timeout <= 0 || milliseconds < callers_timeout;
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile FlLockResult result = FL_LOCKED;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		if (ours)
+			LockTimeout = (int) Min(milliseconds, PG_INT32_MAX);
+		lock_tag(tag, mode, false);
+
+		/* The timer may have gone off just when the lock was granted. */
+		CHECK_FOR_INTERRUPTS();
+		LockTimeout = callers_timeout;
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		LockTimeout = callers_timeout;
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && ours)
+			result = FL_LOCK_TIMED_OUT;
+		else if (error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED &&
+				 !report_deadlock)
+			result = FL_LOCK_DEADLOCK;
+		else
+			ReThrowError(error);
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return result;
+}
+
 /* Lock a key if nobody is in the way; false if somebody is. */
 bool
 fl_key_lock_try(FlKeyId id, FlKeyMode mode)
@@ -82,6 +153,17 @@ fl_key_lock(FlKeyId id, FlKeyMode mode)
 	lock_tag(&tag, mode, false);
 }
 
+/* Lock a key, waiting for so long at most; see lock_tag_within(). */
+FlLockResult
+fl_key_lock_within(FlKeyId id, FlKeyMode mode, int64 microseconds,
+				   bool report_deadlock)
+{
+	LOCKTAG		tag;
+
+	key_tag(&tag, id);
+	return lock_tag_within(&tag, mode, microseconds, report_deadlock);
+}
+
 /*
  * Let go of a key that this very call has locked and found nothing to do
  * for.  Where something was written or pinned the lock stays to the end of
@@ -94,6 +176,70 @@ fl_key_unlock(FlKeyId id, FlKeyMode mode)
 
 	key_tag(&tag, id);
 	unlock_tag(&tag, mode);
+}
+
+/* Does this transaction have the key locked, in whichever mode? */
+bool
+fl_key_locked_by_me(FlKeyId id)
+{
+	LOCKTAG		tag;
+
+	key_tag(&tag, id);
+	return fl_lock_held_by_me(&tag, FL_PIN) ||
+		fl_lock_held_by_me(&tag, FL_RENEW) ||
+		fl_lock_held_by_me(&tag, FL_DECIDE);
+}
+
+/* Become the head of a key's line if there is none. */
+bool
+fl_line_lock_try(FlKeyId id)
+{
+	LOCKTAG		tag;
+
+	line_tag(&tag, id);
+	return lock_tag(&tag, ExclusiveLock, true);
+}
+
+/* Stand in a key's line until we are its head, for so long at most. */
+FlLockResult
+fl_line_lock_within(FlKeyId id, int64 microseconds, bool report_deadlock)
+{
+	LOCKTAG		tag;
+
+	line_tag(&tag, id);
+	return lock_tag_within(&tag, ExclusiveLock, microseconds, report_deadlock);
+}
+
+/* Leave the line, which the next one then is the head of. */
+void
+fl_line_unlock(FlKeyId id)
+{
+	LOCKTAG		tag;
+
+	line_tag(&tag, id);
+	unlock_tag(&tag, ExclusiveLock);
+}
+
+/*
+ * Set the latch of the head of a key's line, if there is one.  A head that
+ * has just left is woken for nothing, and does not mind.  Allocates in the
+ * current context, and does not touch a resource owner.
+ */
+void
+fl_line_wake_head(FlKeyId id)
+{
+	LOCKTAG		tag;
+	VirtualTransactionId *heads;
+
+	line_tag(&tag, id);
+	heads = GetLockConflicts(&tag, ExclusiveLock, NULL);
+	for (; VirtualTransactionIdIsValid(*heads); heads++)
+	{
+		PGPROC	   *proc = fl_vxid_proc(*heads);
+
+		if (proc != NULL)
+			SetLatch(&proc->procLatch);
+	}
 }
 
 /* Order the moves of the token sequence (Exclusive) against draws (Share). */

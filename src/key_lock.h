@@ -9,6 +9,7 @@
  * 20, 21, 101 and 102 pg_lake's, 100 to 102 DocumentDB's.
  *
  *	17996	one key: database OID, 64 bits of a keyed hash of the key
+ *	17997	the line of those who wait for the key: the same
  *	17998	the token sequence: database OID, the sequence's OID
  *
  * Three modes of the key's lock do the whole protocol:
@@ -36,11 +37,29 @@ typedef enum FlKeyMode
 	FL_DECIDE = ExclusiveLock
 } FlKeyMode;
 
+/* How a wait that is bounded in time has ended. */
+typedef enum FlLockResult
+{
+	FL_LOCKED,
+	FL_LOCK_TIMED_OUT,
+	FL_LOCK_DEADLOCK
+} FlLockResult;
+
 extern FlKeyId fl_key_id(const text *key);
 
 extern bool fl_key_lock_try(FlKeyId id, FlKeyMode mode);
 extern void fl_key_lock(FlKeyId id, FlKeyMode mode);
+extern FlLockResult fl_key_lock_within(FlKeyId id, FlKeyMode mode,
+									   int64 microseconds,
+									   bool report_deadlock);
+extern bool fl_key_locked_by_me(FlKeyId id);
 extern void fl_key_unlock(FlKeyId id, FlKeyMode mode);
+
+extern bool fl_line_lock_try(FlKeyId id);
+extern FlLockResult fl_line_lock_within(FlKeyId id, int64 microseconds,
+										bool report_deadlock);
+extern void fl_line_unlock(FlKeyId id);
+extern void fl_line_wake_head(FlKeyId id);
 
 extern void fl_sequence_lock(Oid sequence, LOCKMODE mode);
 extern void fl_sequence_unlock(Oid sequence, LOCKMODE mode);

@@ -8,6 +8,7 @@
 #ifndef FENCED_LOCK_LOCK_ROW_H
 #define FENCED_LOCK_LOCK_ROW_H
 
+#include "access/htup.h"
 #include "access/transam.h"
 #include "common/sha2.h"
 #include "datatype/timestamp.h"

@@ -18,6 +18,7 @@ END $$;
 SELECT call, outcome('SELECT ' || call) FROM (VALUES
   ('acquired FROM fenced_lock.try_acquire(NULL)'),
   ('acquired, expires_at - now() <= interval ''30 s'' FROM fenced_lock.try_acquire(''arg:1'', NULL, NULL, NULL)'),
+  ('acquired FROM fenced_lock.acquire(NULL)'),
   ('fenced_lock.renew(NULL, gen_random_uuid())'),
   ('fenced_lock.renew(''arg:1'', NULL)'),
   ('fenced_lock.renew(''arg:1'', NULL, ''1 s'')'),
@@ -49,6 +50,20 @@ SELECT ttl, outcome(format('SELECT fenced_lock.renew(%L, %L, %L) IS NOT NULL', '
 SELECT acquired FROM fenced_lock.try_acquire('arg:3', '30000');
 -- Nothing was touched.
 SELECT key, ttl FROM fenced_lock.lock_row WHERE key LIKE 'arg:ttl:%' OR key = 'arg:3' ORDER BY key;
+
+-- wait: like ttl, but may be 0, and NULL is the default.
+SELECT wait, outcome(format('SELECT acquired FROM fenced_lock.try_acquire(''arg:wait'', wait => %L)', wait)) AS try_acquire,
+       outcome(format('SELECT acquired FROM fenced_lock.acquire(''arg:wait'', wait => %L)', wait)) AS acquire
+  FROM (VALUES ('-1 ms'), ('-1 us'), ('1 month -31 days'), ('1 month'), ('300000 years'), ('30000 days'),
+               ('1 us'), ('0.9 ms'), ('2147483647 days'), ('soon')) v(wait);
+SELECT wait, outcome(format('SELECT acquired FROM fenced_lock.acquire(''arg:wait'', wait => %L)', wait)) ~ '^22(007|023):' AS refused
+  FROM (VALUES ('infinity'), ('-infinity')) v(wait);
+SELECT count(*) AS untouched FROM fenced_lock.lock_row WHERE key = 'arg:wait';
+SELECT wait, outcome(format('SELECT acquired FROM fenced_lock.try_acquire(%L, wait => %L)', 'arg:wait:' || coalesce(wait, ''), wait)) AS try_acquire
+  FROM (VALUES ('0'), ('1 ms'), ('1 day'), (NULL)) v(wait);
+-- One look each.
+SELECT outcome('SELECT acquired FROM fenced_lock.try_acquire(''arg:wait:0'', wait => NULL)'),
+       outcome('SELECT acquired FROM fenced_lock.acquire(''arg:wait:0'', wait => ''0'')');
 
 -- A day is 24 hours in every time zone, also where the clocks change.
 SET fenced_lock.max_ttl = '2 d';
@@ -91,6 +106,7 @@ SELECT call, outcome('SELECT ' || call) FROM (VALUES
 BEGIN READ ONLY;
 SELECT regexp_replace(call, '[0-9a-f-]{36}', '…') AS call, outcome('SELECT ' || call) FROM (VALUES
   ('acquired FROM fenced_lock.try_acquire(''arg:5'')'),
+  ('acquired FROM fenced_lock.acquire(''arg:5'')'),
   (format('fenced_lock.renew(''arg:2'', %L)', :'o')),
   (format('fenced_lock.release(''arg:2'', %L)', :'o')),
   ('fenced_lock.pin(''arg:2'', 1)'),
