@@ -89,16 +89,18 @@ lock_tag_within(const LOCKTAG *tag, LOCKMODE mode, int64 microseconds,
 	int64		milliseconds = Max((microseconds + 999) / 1000, 1);
 	int			callers_timeout = LockTimeout;
 	bool		ours = callers_timeout <= 0 || milliseconds < callers_timeout;
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+
+	/* volatile: they are read after PG_CATCH's longjmp */
+	volatile MemoryContext context = CurrentMemoryContext;
+	volatile ResourceOwner owner = CurrentResourceOwner;
 	volatile FlLockResult result = FL_LOCKED;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
+	if (ours)
+		LockTimeout = (int) Min(milliseconds, PG_INT32_MAX);
 	PG_TRY();
 	{
-		if (ours)
-			LockTimeout = (int) Min(milliseconds, PG_INT32_MAX);
 		lock_tag(tag, mode, false);
 
 		/* The timer may have gone off just when the lock was granted. */
