@@ -5,9 +5,10 @@
  *
  * A call looks first without any lock: a held key is refused by a plain read,
  * which assigns no transaction id and writes nothing (like any read it may
- * prune a page).  Whoever gets past that takes the key lock and looks again.  The clock is read after the key lock
- * is held, never from the start of the transaction or of a wait, or leases
- * would be born expired.  At expires_at exactly a lease is over.
+ * prune a page).  Whoever gets past that takes the key lock and looks again.
+ * The clock is read after the key lock is held, never from the start of the
+ * transaction or of a wait, or leases would be born expired.  At expires_at
+ * exactly a lease is over.
  *
  *-------------------------------------------------------------------------
  */
@@ -141,8 +142,7 @@ grant(Attempt *attempt, FlTable *table, const FlRow *old)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("fencing token %lld drawn for key \"%s\" is not above its last one, %lld",
 						(long long) token,
-						fl_key_in_message(VARDATA_ANY(request->key),
-										  VARSIZE_ANY_EXHDR(request->key)),
+						fl_text_key_in_message(request->key),
 						(long long) old->fencing_token),
 				 errdetail("Sequence \"fenced_lock.token_seq\" was set back.")));
 

@@ -146,8 +146,7 @@ fenced_lock_acquire(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("could not acquire lock on key \"%s\" within %lld ms",
-						fl_key_in_message(VARDATA_ANY(request.key),
-										  VARSIZE_ANY_EXHDR(request.key)),
+						fl_text_key_in_message(request.key),
 						(long long) (request.wait / 1000))));
 	return lease_datum(fcinfo, &lease);
 }
@@ -181,8 +180,7 @@ fenced_lock_release(PG_FUNCTION_ARGS)
 		ereport(WARNING,
 				(errcode(ERRCODE_LOCK_NOT_HELD),
 				 errmsg("lock on key \"%s\" is not held by this owner token: it expired, or was released before",
-						fl_key_in_message(VARDATA_ANY(key),
-										  VARSIZE_ANY_EXHDR(key)))));
+						fl_text_key_in_message(key))));
 	PG_RETURN_BOOL(released);
 }
 

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "errors.h"
 #include "lib/stringinfo.h"
 
@@ -31,4 +32,10 @@ fl_key_in_message(const char *key, Size length)
 			appendStringInfoChar(&shown, c);
 	}
 	return shown.data;
+}
+
+char *
+fl_text_key_in_message(const text *key)
+{
+	return fl_key_in_message(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
 }

@@ -27,5 +27,6 @@
 #define ERRCODE_UNKNOWN_FENCING_TOKEN	MAKE_SQLSTATE('L','F','1','0','2')
 
 extern char *fl_key_in_message(const char *key, Size length);
+extern char *fl_text_key_in_message(const text *key);
 
 #endif							/* FENCED_LOCK_ERRORS_H */

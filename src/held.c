@@ -248,17 +248,22 @@ fl_held_same_statement(const text *key, int64 ttl)
 	return &pin->lease;
 }
 
+/* Free the newest pin of a stack; returns the rest. */
+static FlPin *
+pop_pin(FlPin *pin)
+{
+	FlPin	   *older = pin->older;
+
+	pfree(pin);
+	return older;
+}
+
 /* Free the pins whose taking and dropping are undone together, if at all. */
 static FlPin *
 forget_dropped(FlPin *pin)
 {
 	while (pin != NULL && pin->dropped_in == pin->pinned_in)
-	{
-		FlPin	   *older = pin->older;
-
-		pfree(pin);
-		pin = older;
-	}
+		pin = pop_pin(pin);
 	return pin;
 }
 
@@ -404,12 +409,7 @@ static FlPin *
 subxact_abort(FlPin *pin, SubTransactionId aborted)
 {
 	while (pin != NULL && pin->pinned_in == aborted)
-	{
-		FlPin	   *older = pin->older;
-
-		pfree(pin);
-		pin = older;
-	}
+		pin = pop_pin(pin);
 	for (FlPin *p = pin; p != NULL; p = p->older)
 	{
 		if (p->dropped_in == aborted)

@@ -67,8 +67,7 @@ judge(const text *key, int64 token, FlRow *row)
 static void
 refuse(Verdict verdict, const text *key, int64 token, const FlRow *row)
 {
-	const char *name = fl_key_in_message(VARDATA_ANY(key),
-											 VARSIZE_ANY_EXHDR(key));
+	const char *name = fl_text_key_in_message(key);
 
 	switch (verdict)
 	{
@@ -134,9 +133,7 @@ refuse_old_snapshot(const text *key, int64 token, const FlRow *row)
 			ereport(ERROR,
 					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					 errmsg("could not pin key \"%s\" with fencing token %lld: this transaction's snapshot is older than the lease",
-							fl_key_in_message(VARDATA_ANY(key),
-											  VARSIZE_ANY_EXHDR(key)),
-							(long long) token),
+							fl_text_key_in_message(key), (long long) token),
 					 errhint("Retry the transaction.")));
 			break;
 		case FL_GRANTED_HERE:

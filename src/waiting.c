@@ -163,7 +163,8 @@ fl_head_arm(void)
 
 /*
  * Sleep until woken, for so long at most, for no longer than the wait lasts,
- * and until it is time for the next look anyway.
+ * and until it is time for the next look anyway.  What has woken us may be an
+ * interrupt: fl_head_arm() comes next, and looks.
  */
 void
 fl_head_sleep(const FlWait *wait, int64 at_most)
@@ -179,7 +180,6 @@ fl_head_sleep(const FlWait *wait, int64 at_most)
 	(void) WaitLatch(MyLatch,
 					 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 (long) ((microseconds + 999) / 1000), sleep_wait_event);
-	CHECK_FOR_INTERRUPTS();
 }
 
 /* This transaction ends a key's lease: its end will wake the line's head. */

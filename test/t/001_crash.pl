@@ -47,6 +47,23 @@ sub crash
 
 # kill -9 of one server process. All others go down with it, and memory with
 # them, but the postmaster stays.
+# Ends the session, and the server or its process under it.
+sub end_session
+{
+	my ($session, $how) = @_;
+
+	if ($how eq 'immediate stop')
+	{
+		$node->stop('immediate');
+		$node->start;
+	}
+	else
+	{
+		crash_backend($session->query_safe('SELECT pg_backend_pid()'));
+	}
+	close_session($session);
+}
+
 sub crash_backend
 {
 	my ($pid) = @_;
@@ -167,16 +184,7 @@ foreach my $how ('immediate stop', 'kill -9 of a server process')
 				"SELECT fencing_token FROM fenced_lock.try_acquire('$case')");
 			die 'not ahead of the clock' if $seen < $ahead_of_clock;
 
-			if ($how eq 'immediate stop')
-			{
-				$node->stop('immediate');
-				$node->start;
-			}
-			else
-			{
-				crash_backend($session->query_safe('SELECT pg_backend_pid()'));
-			}
-			close_session($session);
+			end_session($session, $how);
 
 			($next) = acquire($node, "$case, next", '10 min');
 			cmp_ok($next, '>', $seen, "$case: the token is not issued again");
@@ -202,16 +210,7 @@ foreach my $how ('immediate stop', 'kill -9 of a server process')
 	$session->query_safe('BEGIN');
 	$seen = $session->query_safe(
 		"SELECT fencing_token FROM fenced_lock.try_acquire('first')");
-	if ($how eq 'immediate stop')
-	{
-		$node->stop('immediate');
-		$node->start;
-	}
-	else
-	{
-		crash_backend($session->query_safe('SELECT pg_backend_pid()'));
-	}
-	close_session($session);
+	end_session($session, $how);
 
 	($next) = acquire($node, 'first', '10 min');
 	cmp_ok($next, '>', $seen,
