@@ -301,14 +301,7 @@ watch(Attempt *attempt)
 		}
 		fl_key_unlock(attempt->id, FL_PIN);
 
-		/*
-		 * Free is what a look at one moment shows to be free: a request in
-		 * FL_DECIDE stops the renewals and pins that come after it, so there
-		 * must be nobody who has a right to them.
-		 */
 		view = look(attempt, FL_LOOK_SELF);
-		if (view == KEY_FREE)
-			view = look(attempt, FL_LOOK_LATEST);
 		if (view == KEY_HELD)
 		{
 			fl_head_sleep(wait,
@@ -319,6 +312,13 @@ watch(Attempt *attempt)
 		mode = (view == KEY_OURS) ? FL_RENEW : FL_DECIDE;
 		if (!fl_key_lock_try(attempt->id, mode))
 		{
+			/*
+			 * A request in FL_DECIDE that waits stops the renewals and pins
+			 * that come after it.  So nobody may have a right to them: only a
+			 * look at one moment shows that.
+			 */
+			if (view == KEY_FREE && look(attempt, FL_LOOK_LATEST) != KEY_FREE)
+				continue;
 			result = fl_wait_for_key(wait, mode);
 			if (result != FL_LOCKED)
 			{
@@ -394,7 +394,8 @@ fl_lease_acquire(const FlRequest *request, FlLease *lease)
 				  request->report_deadlock);
 
 	/* One's own lease is not waited for in line. */
-	if (look(&attempt, FL_LOOK_SELF) == KEY_OURS &&
+	if (request->owner_token != NULL &&
+		look(&attempt, FL_LOOK_SELF) == KEY_OURS &&
 		fl_wait_for_key(&attempt.wait, FL_RENEW) == FL_LOCKED &&
 		decide(&attempt, FL_RENEW) == KEY_OURS && lease->acquired)
 		return;
