@@ -10,6 +10,9 @@
 #include "compat.h"
 #include "errors.h"
 #include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
 
 /*
  * A key as a message shows it.  The primary message holds all facts in one
@@ -38,4 +41,12 @@ char *
 fl_text_key_in_message(const text *key)
 {
 	return fl_key_in_message(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+}
+
+/* A relation by schema and name, quoted where SQL would have it. */
+char *
+fl_relation_in_message(Relation relation)
+{
+	return quote_qualified_identifier(get_namespace_name(RelationGetNamespace(relation)),
+									  RelationGetRelationName(relation));
 }

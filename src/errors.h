@@ -16,6 +16,7 @@
 #define FENCED_LOCK_ERRORS_H
 
 #include "utils/elog.h"
+#include "utils/relcache.h"
 
 /* lost: a newer token was issued for the key */
 #define ERRCODE_STALE_FENCING_TOKEN		MAKE_SQLSTATE('L','F','0','0','1')
@@ -28,5 +29,6 @@
 
 extern char *fl_key_in_message(const char *key, Size length);
 extern char *fl_text_key_in_message(const text *key);
+extern char *fl_relation_in_message(Relation relation);
 
 #endif							/* FENCED_LOCK_ERRORS_H */
