@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * errors.c
- *	  What stands in our error messages.
+ *	  What stands in our error messages, and errors that are not raised yet.
  *
  *-------------------------------------------------------------------------
  */
@@ -49,4 +49,42 @@ fl_relation_in_message(Relation relation)
 {
 	return quote_qualified_identifier(get_namespace_name(RelationGetNamespace(relation)),
 									  RelationGetRelationName(relation));
+}
+
+/* A fault, in the current context. */
+FlFault *
+fl_fault(int sqlstate, AttrNumber column, const char *hint,
+		 const char *format,...)
+{
+	FlFault    *fault = palloc(sizeof(FlFault));
+	StringInfoData message;
+
+	initStringInfo(&message);
+	for (;;)
+	{
+		va_list		arguments;
+		int			needed;
+
+		va_start(arguments, format);
+		needed = appendStringInfoVA(&message, format, arguments);
+		va_end(arguments);
+		if (needed == 0)
+			break;
+		enlargeStringInfo(&message, needed);
+	}
+	fault->sqlstate = sqlstate;
+	fault->message = message.data;
+	fault->hint = hint;
+	fault->column = column;
+	return fault;
+}
+
+void
+fl_raise(const FlFault *fault, Relation relation)
+{
+	ereport(ERROR,
+			(errcode(fault->sqlstate),
+			 errmsg_internal("%s", fault->message),
+			 fault->hint != NULL ? errhint("%s", fault->hint) : 0,
+			 fault->column != 0 ? errtablecol(relation, fault->column) : errtable(relation)));
 }

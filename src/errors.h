@@ -15,6 +15,7 @@
 #ifndef FENCED_LOCK_ERRORS_H
 #define FENCED_LOCK_ERRORS_H
 
+#include "access/attnum.h"
 #include "utils/elog.h"
 #include "utils/relcache.h"
 
@@ -26,6 +27,22 @@
 #define ERRCODE_WRITE_WITHOUT_PIN		MAKE_SQLSTATE('L','F','1','0','1')
 /* bug: a token that was never issued for the key */
 #define ERRCODE_UNKNOWN_FENCING_TOKEN	MAKE_SQLSTATE('L','F','1','0','2')
+
+/*
+ * What is wrong with a definition, found without raising it: a trigger raises
+ * it, view guards shows it.
+ */
+typedef struct FlFault
+{
+	int			sqlstate;
+	char	   *message;
+	const char *hint;			/* NULL: none */
+	AttrNumber	column;			/* of the relation that it is about; 0: none */
+} FlFault;
+
+extern FlFault *fl_fault(int sqlstate, AttrNumber column, const char *hint,
+						 const char *format,...) pg_attribute_printf(4, 5);
+extern void fl_raise(const FlFault *fault, Relation relation) pg_attribute_noreturn();
 
 extern char *fl_key_in_message(const char *key, Size length);
 extern char *fl_text_key_in_message(const text *key);

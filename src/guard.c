@@ -72,14 +72,19 @@ get_guard(FunctionCallInfo fcinfo, TriggerData *trigdata)
 {
 	FlGuardDefinition *guard = fcinfo->flinfo->fn_extra;
 	char	  **args = trigdata->tg_trigger->tgargs;
+	FlFault    *fault;
 	MemoryContext saved;
 
 	if (guard != NULL)
 		return guard;
 
 	saved = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
-	guard = fl_guard_definition(trigdata->tg_relation, args[0],
-								trigdata->tg_trigger->tgnargs == 2 ? args[1] : NULL);
+	guard = palloc(sizeof(FlGuardDefinition));
+	fault = fl_guard_definition(trigdata->tg_relation, args[0],
+								trigdata->tg_trigger->tgnargs == 2 ? args[1] : NULL,
+								guard);
+	if (fault != NULL)
+		fl_raise(fault, trigdata->tg_relation);
 	MemoryContextSwitchTo(saved);
 	fcinfo->flinfo->fn_extra = guard;
 	return guard;

@@ -19,19 +19,19 @@
 
 /*
  * A stamp in a partition key would move the row while a trigger writes it.
- * What the partition's ancestors are partitioned by counts.
+ * What the relation and its ancestors are partitioned by counts.
  */
 static bool
 is_in_partition_key(Relation relation, const char *column)
 {
-	List	   *ancestors;
+	List	   *partitioned = list_make1_oid(RelationGetRelid(relation));
 	ListCell   *cell;
 	bool		found = false;
 
-	if (!relation->rd_rel->relispartition)
-		return false;
-	ancestors = get_partition_ancestors(RelationGetRelid(relation));
-	foreach(cell, ancestors)
+	if (relation->rd_rel->relispartition)
+		partitioned = list_concat(partitioned,
+								  get_partition_ancestors(RelationGetRelid(relation)));
+	foreach(cell, partitioned)
 	{
 		Relation	ancestor = relation_open(lfirst_oid(cell), AccessShareLock);
 		AttrNumber	number = fl_column_number(ancestor, column);
@@ -44,44 +44,43 @@ is_in_partition_key(Relation relation, const char *column)
 	return found;
 }
 
-static AttrNumber
-stamp_column(Relation relation, const char *name, const FlTemplate *template)
+static FlFault *
+find_stamp(Relation relation, const char *name, FlGuardDefinition *definition)
 {
 	AttrNumber	column = fl_column_number(relation, name);
-	Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(relation),
-												column - 1);
+	Form_pg_attribute attribute;
 
+	if (column == 0)
+		return fl_no_such_column(relation, name);
+	attribute = TupleDescAttr(RelationGetDescr(relation), column - 1);
 	if (attribute->atttypid != INT8OID)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("stamp column \"%s\" of table %s must be of type bigint, not %s",
+		return fl_fault(ERRCODE_DATATYPE_MISMATCH, column, NULL,
+						"stamp column \"%s\" of table %s must be of type bigint, not %s",
 						name, fl_relation_in_message(relation),
-						format_type_be(attribute->atttypid)),
-				 errtablecol(relation, column)));
+						format_type_be(attribute->atttypid));
 	if (attribute->attgenerated != '\0' ||
-		fl_template_uses(template, column) ||
+		fl_template_uses(definition->template, column) ||
 		is_in_partition_key(relation, name))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-				 errmsg("stamp column \"%s\" of table %s must be neither generated, nor part of the key template or of a partition key",
-						name, fl_relation_in_message(relation)),
-				 errtablecol(relation, column)));
-	return column;
+		return fl_fault(ERRCODE_INVALID_OBJECT_DEFINITION, column, NULL,
+						"stamp column \"%s\" of table %s must be neither generated, nor part of the key template or of a partition key",
+						name, fl_relation_in_message(relation));
+	definition->stamp = column;
+	return NULL;
 }
 
 /*
  * Read a template and the name of a stamp column (NULL: none) for a relation.
- * Lives in the current context.
+ * NULL, or what is wrong with them.  Lives in the current context.
  */
-FlGuardDefinition *
+FlFault *
 fl_guard_definition(Relation relation, const char *template,
-					const char *stamp)
+					const char *stamp, FlGuardDefinition *definition)
 {
-	FlGuardDefinition *definition = palloc0(sizeof(FlGuardDefinition));
+	FlFault    *fault = fl_template_parse(template, relation,
+										  &definition->template);
 
-	definition->template = fl_template_parse(template, relation);
-	if (stamp != NULL)
-		definition->stamp = stamp_column(relation, stamp,
-										 definition->template);
-	return definition;
+	definition->stamp = 0;
+	if (fault == NULL && stamp != NULL)
+		fault = find_stamp(relation, stamp, definition);
+	return fault;
 }

@@ -17,8 +17,8 @@ typedef struct FlGuardDefinition
 	AttrNumber	stamp;			/* 0: no stamp column */
 } FlGuardDefinition;
 
-extern FlGuardDefinition *fl_guard_definition(Relation relation,
-											  const char *template,
-											  const char *stamp);
+extern FlFault *fl_guard_definition(Relation relation, const char *template,
+									const char *stamp,
+									FlGuardDefinition *definition);
 
 #endif							/* FENCED_LOCK_GUARD_DEFINITION_H */
