@@ -120,7 +120,7 @@ DROP OPERATOR = (varchar, varchar);
 DROP FUNCTION never;
 DROP COLLATION ignore_case;
 -- Two guards of one table.
-CREATE TRIGGER one BEFORE UPDATE OR DELETE ON wallets FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard('x:{id}', 'fence');
+CREATE TRIGGER one BEFORE INSERT OR UPDATE OR DELETE ON wallets FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard('x:{id}', 'fence');
 CREATE TRIGGER two BEFORE UPDATE ON wallets FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard('x:{id}');
 SELECT * FROM fenced_lock.guards;
 DROP TRIGGER one ON wallets;

@@ -81,6 +81,7 @@ SELECT outcome('SELECT fenced_lock.protect(''plain'', ''plain:{id}'', ''fence'')
 SELECT outcome('SELECT fenced_lock.protect(''plain'', ''plain:{id}'', add_stamp => true)');
 SELECT outcome('SELECT fenced_lock.protect(''plain'', ''plain:{id}'', ''balance'', add_stamp => true)');
 SELECT outcome('SELECT fenced_lock.protect(''plain'', ''plain:{no}'', ''fence'', add_stamp => true)');
+SELECT outcome('SELECT fenced_lock.protect(''plain'', ''plain:{no}'', ''xmin'', add_stamp => true)') AS template_first;
 SELECT outcome('SELECT fenced_lock.protect(''plain'', ''plain:{id}'', ''xmin'', add_stamp => true)');
 SELECT attname FROM pg_attribute WHERE attrelid = 'plain'::regclass AND attnum > 0 ORDER BY attnum;
 SELECT fenced_lock.protect('plain', 'plain:{id}', 'fence', add_stamp => true);
