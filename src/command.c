@@ -39,3 +39,12 @@ fl_command(const char *command)
 	if (SPI_execute(command, false, 0) != SPI_OK_UTILITY)
 		elog(ERROR, "could not execute \"%s\"", command);
 }
+
+void
+fl_commands(List *commands)
+{
+	ListCell   *cell;
+
+	foreach(cell, commands)
+		fl_command(lfirst(cell));
+}

@@ -271,6 +271,22 @@ SELECT fenced_lock.unprotect('odd_eu');
 -- A partition that comes later.
 CREATE TABLE odd_us PARTITION OF odd FOR VALUES IN ('us');
 SELECT trigger FROM triggers('odd_us');
+-- One with guards of its own is not attached; TRUNCATE's alone is no hindrance.
+CREATE TABLE odd_cn (id int8, region text, fence int8, stamp int8);
+SELECT fenced_lock.protect('odd_cn', 'cn:{id}');
+SELECT outcome('ALTER TABLE odd ATTACH PARTITION odd_cn FOR VALUES IN (''cn'')');
+SELECT fenced_lock.unprotect('odd_cn');
+SELECT outcome('ALTER TABLE odd ATTACH PARTITION odd_cn FOR VALUES IN (''cn'')');
+ALTER TABLE odd DETACH PARTITION odd_us;
+SELECT outcome('ALTER TABLE odd ATTACH PARTITION odd_us FOR VALUES IN (''us'')');
+-- While the statement itself reads the table, or its transaction has written.
+BEGIN;
+CREATE TABLE busy (id int);
+INSERT INTO busy VALUES (1), (2);
+SELECT outcome('SELECT fenced_lock.protect(''busy'', ''busy:{id}'', ''fence'', add_stamp => true) FROM busy LIMIT 1') AS read_at_once;
+SELECT fenced_lock.protect('busy', 'busy:{id}', 'fence', add_stamp => true);
+SELECT outcome('UPDATE busy SET id = 1');
+ROLLBACK;
 
 -- Inheritance: both kinds on every child.
 CREATE TABLE parent (id int, amount int);
