@@ -42,7 +42,7 @@ typedef struct FlFault
 
 extern FlFault *fl_fault(int sqlstate, AttrNumber column, const char *hint,
 						 const char *format,...) pg_attribute_printf(4, 5);
-extern void fl_raise(const FlFault *fault, Relation relation) pg_attribute_noreturn();
+extern void fl_raise(const FlFault *fault, Relation relation);
 
 extern char *fl_key_in_message(const char *key, Size length);
 extern char *fl_text_key_in_message(const text *key);
