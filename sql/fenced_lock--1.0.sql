@@ -292,7 +292,7 @@ CREATE VIEW fenced_lock.guards AS
 WITH RECURSIVE ours AS MATERIALIZED (
 	-- Our triggers. tgtype: 1 row, 2 before, 4 insert, 8 delete, 16 update,
 	-- 32 truncate.
-	SELECT t.oid, t.tgrelid, t.tgname, t.tgtype, t.tgenabled, t.tgargs, k.kind, k.memory,
+	SELECT t.oid, t.tgrelid, t.tgname, t.tgtype, t.tgenabled, t.tgargs, k.kind,
 	       t.tgenabled OPERATOR(pg_catalog.=) ANY ('{O,A}') AS active,
 	       (t.tgtype OPERATOR(pg_catalog.&) 32) OPERATOR(pg_catalog.=) 0 AS for_rows,
 	       d.key_template, d.stamp, d.columns,
@@ -305,130 +305,121 @@ WITH RECURSIVE ours AS MATERIALIZED (
 	       END AS problem
 	  FROM pg_catalog.pg_trigger t
 	  JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) t.tgfoid
-	  JOIN (VALUES ('guard'::pg_catalog.name, 'guard'::pg_catalog.text, 'lock_row'::pg_catalog.name),
-	               ('guard_watermark', 'watermark', 'watermark')) k(function, kind, memory)
+	  JOIN (VALUES ('guard'::pg_catalog.name, 'guard'::pg_catalog.text),
+	               ('guard_watermark', 'watermark')) k(function, kind)
 	    ON k.function OPERATOR(pg_catalog.=) p.proname
 	 CROSS JOIN LATERAL fenced_lock.guard_definition(t.tgrelid, t.oid) d
 	 WHERE p.pronamespace OPERATOR(pg_catalog.=) 'fenced_lock'::pg_catalog.regnamespace
+), guard AS MATERIALIZED (
+	-- One guard on one table: the triggers with the same arguments.
+	SELECT o.tgrelid, o.kind, o.tgargs, o.key_template, o.stamp,
+	       pg_catalog.min(o.columns) AS columns,
+	       CASE WHEN NOT pg_catalog.bool_or(o.for_rows) THEN NULL
+	            WHEN pg_catalog.count(DISTINCT o.tgenabled) FILTER (WHERE o.for_rows) OPERATOR(pg_catalog.>) 1 THEN 'mixed'
+	            WHEN pg_catalog.bool_and(o.tgenabled OPERATOR(pg_catalog.=) 'O' OR NOT o.for_rows) THEN 'origin'
+	            WHEN pg_catalog.bool_and(o.tgenabled OPERATOR(pg_catalog.=) 'A' OR NOT o.for_rows) THEN 'always'
+	            WHEN pg_catalog.bool_and(o.tgenabled OPERATOR(pg_catalog.=) 'R' OR NOT o.for_rows) THEN 'replica'
+	            ELSE 'disabled'
+	       END AS enabled,
+	       pg_catalog.bool_or(o.for_rows) AS for_rows,
+	       pg_catalog.bool_or((o.tgtype OPERATOR(pg_catalog.&) 4) OPERATOR(pg_catalog.<>) 0
+	                          AND o.active AND o.problem IS NULL) AS on_insert,
+	       pg_catalog.bool_or((o.tgtype OPERATOR(pg_catalog.&) 32) OPERATOR(pg_catalog.<>) 0
+	                          AND o.active AND o.problem IS NULL) AS on_truncate,
+	       pg_catalog.bit_or(o.tgtype) AS events,
+	       pg_catalog.string_agg(
+	           pg_catalog.format('trigger %I on table %s: %s', o.tgname, o.tgrelid::pg_catalog.regclass,
+	               CASE WHEN o.problem IS NOT NULL THEN o.problem
+	                    WHEN o.tgenabled OPERATOR(pg_catalog.=) 'D' THEN 'it is disabled'
+	                    ELSE 'it is enabled for replicas only' END),
+	           '; ' ORDER BY o.tgname)
+	           FILTER (WHERE o.problem IS NOT NULL
+	                      OR (NOT o.active AND (o.tgtype OPERATOR(pg_catalog.&) 24) OPERATOR(pg_catalog.<>) 0)) AS problem
+	  FROM ours o
+	 GROUP BY o.tgrelid, o.kind, o.tgargs, o.key_template, o.stamp
+), truncate AS (
+	-- TRUNCATE is refused whatever the arguments say.
+	SELECT g.tgrelid, g.kind, pg_catalog.bool_or(g.on_truncate) AS refused, pg_catalog.bool_or(g.for_rows) AS for_rows
+	  FROM guard g
+	 GROUP BY g.tgrelid, g.kind
+), late AS (
+	-- What changes a row behind the guard.
+	SELECT o.tgrelid, o.kind, o.tgargs,
+	       pg_catalog.string_agg(DISTINCT
+	           pg_catalog.format('trigger %I on table %s fires after the guard', l.tgname, l.tgrelid::pg_catalog.regclass),
+	           '; ') AS problem
+	  FROM ours o
+	  JOIN pg_catalog.pg_trigger l
+	    ON l.tgrelid OPERATOR(pg_catalog.=) o.tgrelid
+	   AND l.tgname OPERATOR(pg_catalog.>) o.tgname
+	   AND (l.tgtype OPERATOR(pg_catalog.&) 3) OPERATOR(pg_catalog.=) 3
+	   AND (l.tgtype OPERATOR(pg_catalog.&) o.tgtype OPERATOR(pg_catalog.&) 28) OPERATOR(pg_catalog.<>) 0
+	   AND l.tgenabled OPERATOR(pg_catalog.=) ANY ('{O,A}')
+	 WHERE NOT EXISTS (SELECT FROM ours x WHERE x.oid OPERATOR(pg_catalog.=) l.oid)
+	 GROUP BY o.tgrelid, o.kind, o.tgargs
 ), tree AS (
 	-- A guarded table with all its partitions and children.
-	SELECT DISTINCT o.tgrelid AS root, o.tgrelid AS member
-	  FROM ours o
+	SELECT DISTINCT g.tgrelid AS root, g.tgrelid AS member
+	  FROM guard g
 	UNION
 	SELECT t.root, i.inhrelid
 	  FROM tree t
 	  JOIN pg_catalog.pg_inherits i ON i.inhparent OPERATOR(pg_catalog.=) t.member
-), guard AS MATERIALIZED (
-	-- One guard: the triggers of a table with the same arguments. TRUNCATE's
-	-- makes one only where there is no other.
-	SELECT o.tgrelid, o.kind, o.memory, o.tgargs, o.key_template, o.stamp,
-	       pg_catalog.min(o.columns) AS columns,
-	       CASE WHEN pg_catalog.count(DISTINCT o.tgenabled) OPERATOR(pg_catalog.>) 1 THEN 'mixed'
-	            WHEN pg_catalog.bool_and(o.tgenabled OPERATOR(pg_catalog.=) 'O') THEN 'origin'
-	            WHEN pg_catalog.bool_and(o.tgenabled OPERATOR(pg_catalog.=) 'A') THEN 'always'
-	            WHEN pg_catalog.bool_and(o.tgenabled OPERATOR(pg_catalog.=) 'R') THEN 'replica'
-	            ELSE 'disabled'
-	       END AS enabled
-	  FROM ours o
-	 WHERE o.for_rows
-	    OR NOT EXISTS (SELECT FROM ours r
-	                    WHERE r.tgrelid OPERATOR(pg_catalog.=) o.tgrelid
-	                      AND r.kind OPERATOR(pg_catalog.=) o.kind
-	                      AND r.for_rows)
-	 GROUP BY o.tgrelid, o.kind, o.memory, o.tgargs, o.key_template, o.stamp
-), event AS (
-	-- Which writes to which member the guard sees.
-	SELECT g.tgrelid, g.kind, g.tgargs, t.member, e.name, e.bit,
-	       EXISTS (SELECT FROM ours o
-	                WHERE o.tgrelid OPERATOR(pg_catalog.=) t.member
-	                  AND o.kind OPERATOR(pg_catalog.=) g.kind
-	                  AND (o.tgargs OPERATOR(pg_catalog.=) g.tgargs OR NOT o.for_rows)
-	                  AND (o.tgtype OPERATOR(pg_catalog.&) e.bit) OPERATOR(pg_catalog.<>) 0
-	                  AND o.active
-	                  AND o.problem IS NULL) AS covered
+), whole AS (
+	-- One guard on a table and on all that belongs to it.
+	SELECT g.tgrelid, g.kind, g.key_template, g.stamp, g.columns, g.enabled,
+	       pg_catalog.bool_and(coalesce(m.on_insert, false)) AS on_insert,
+	       pg_catalog.bool_and(coalesce(t.refused, false)) AS on_truncate,
+	       pg_catalog.string_agg(w.problem, '; ' ORDER BY w.problem) FILTER (WHERE w.problem OPERATOR(pg_catalog.<>) '') AS problem
 	  FROM guard g
-	  JOIN tree t ON t.root OPERATOR(pg_catalog.=) g.tgrelid
-	 CROSS JOIN (VALUES ('INSERT', 4), ('UPDATE', 16), ('DELETE', 8), ('TRUNCATE', 32)) e(name, bit)
-), problem AS (
-	SELECT g.tgrelid, g.kind, g.tgargs, 1 AS rank,
-	       pg_catalog.format('table fenced_lock.%s is not logged, and is emptied by a crash', g.memory) AS what
-	  FROM guard g
-	  JOIN pg_catalog.pg_class c
-	    ON c.relname OPERATOR(pg_catalog.=) g.memory
-	   AND c.relnamespace OPERATOR(pg_catalog.=) 'fenced_lock'::pg_catalog.regnamespace
-	 WHERE c.relpersistence OPERATOR(pg_catalog.<>) 'p'
-	UNION ALL
-	SELECT e.tgrelid, e.kind, e.tgargs, 2,
-	       pg_catalog.format('%s of table %s is not guarded', e.name, e.member::pg_catalog.regclass)
-	  FROM event e
-	 WHERE e.name OPERATOR(pg_catalog.=) ANY ('{UPDATE,DELETE}')
-	   AND NOT EXISTS (SELECT FROM ours o
-	                    WHERE o.tgrelid OPERATOR(pg_catalog.=) e.member
-	                      AND o.kind OPERATOR(pg_catalog.=) e.kind
-	                      AND o.tgargs OPERATOR(pg_catalog.=) e.tgargs
-	                      AND (o.tgtype OPERATOR(pg_catalog.&) e.bit) OPERATOR(pg_catalog.<>) 0)
-	UNION ALL
-	SELECT g.tgrelid, g.kind, g.tgargs, 3,
-	       pg_catalog.format('trigger %I on table %s: %s', o.tgname, o.tgrelid::pg_catalog.regclass,
-	           CASE WHEN o.problem IS NOT NULL THEN o.problem
-	                WHEN o.tgenabled OPERATOR(pg_catalog.=) 'D' THEN 'it is disabled'
-	                ELSE 'it is enabled for replicas only' END)
-	  FROM guard g
-	  JOIN tree t ON t.root OPERATOR(pg_catalog.=) g.tgrelid
-	  JOIN ours o
-	    ON o.tgrelid OPERATOR(pg_catalog.=) t.member
+	  -- TRUNCATE's trigger makes a guard only where there is no other.
+	  JOIN truncate o
+	    ON o.tgrelid OPERATOR(pg_catalog.=) g.tgrelid
 	   AND o.kind OPERATOR(pg_catalog.=) g.kind
-	   AND o.tgargs OPERATOR(pg_catalog.=) g.tgargs
-	 WHERE o.problem IS NOT NULL
-	    OR (NOT o.active AND (o.tgtype OPERATOR(pg_catalog.&) 24) OPERATOR(pg_catalog.<>) 0)
-	UNION ALL
-	SELECT g.tgrelid, g.kind, g.tgargs, 4,
-	       pg_catalog.format('trigger %I on table %s fires after the guard', l.tgname, l.tgrelid::pg_catalog.regclass)
-	  FROM guard g
-	  JOIN tree t ON t.root OPERATOR(pg_catalog.=) g.tgrelid
-	  JOIN pg_catalog.pg_trigger l
-	    ON l.tgrelid OPERATOR(pg_catalog.=) t.member
-	   AND (l.tgtype OPERATOR(pg_catalog.&) 3) OPERATOR(pg_catalog.=) 3
-	   AND l.tgenabled OPERATOR(pg_catalog.=) ANY ('{O,A}')
-	 WHERE NOT EXISTS (SELECT FROM ours o WHERE o.oid OPERATOR(pg_catalog.=) l.oid)
-	   AND EXISTS (SELECT FROM ours o
-	                WHERE o.tgrelid OPERATOR(pg_catalog.=) l.tgrelid
-	                  AND o.kind OPERATOR(pg_catalog.=) g.kind
-	                  AND o.tgargs OPERATOR(pg_catalog.=) g.tgargs
-	                  AND (o.tgtype OPERATOR(pg_catalog.&) l.tgtype OPERATOR(pg_catalog.&) 28) OPERATOR(pg_catalog.<>) 0
-	                  AND o.tgname OPERATOR(pg_catalog.<) l.tgname)
-	UNION ALL
-	SELECT t.root, g.kind, g.tgargs, 5,
-	       pg_catalog.format('%s is a foreign table, which others may write at its server', c.oid::pg_catalog.regclass)
-	  FROM guard g
-	  JOIN tree t ON t.root OPERATOR(pg_catalog.=) g.tgrelid
-	  JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.member
-	 WHERE c.relkind OPERATOR(pg_catalog.=) 'f'
+	   AND o.for_rows OPERATOR(pg_catalog.=) g.for_rows
+	  JOIN tree r ON r.root OPERATOR(pg_catalog.=) g.tgrelid
+	  JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) r.member
+	  LEFT JOIN guard m
+	    ON m.tgrelid OPERATOR(pg_catalog.=) r.member
+	   AND m.kind OPERATOR(pg_catalog.=) g.kind
+	   AND m.tgargs OPERATOR(pg_catalog.=) g.tgargs
+	  LEFT JOIN truncate t
+	    ON t.tgrelid OPERATOR(pg_catalog.=) r.member
+	   AND t.kind OPERATOR(pg_catalog.=) g.kind
+	  LEFT JOIN late l
+	    ON l.tgrelid OPERATOR(pg_catalog.=) r.member
+	   AND l.kind OPERATOR(pg_catalog.=) g.kind
+	   AND l.tgargs OPERATOR(pg_catalog.=) g.tgargs
+	 CROSS JOIN LATERAL (
+	       SELECT pg_catalog.concat_ws('; ',
+	           CASE WHEN (m.events OPERATOR(pg_catalog.&) 16) OPERATOR(pg_catalog.<>) 0 THEN NULL
+	                ELSE pg_catalog.format('UPDATE of table %s is not guarded', r.member::pg_catalog.regclass) END,
+	           CASE WHEN (m.events OPERATOR(pg_catalog.&) 8) OPERATOR(pg_catalog.<>) 0 THEN NULL
+	                ELSE pg_catalog.format('DELETE of table %s is not guarded', r.member::pg_catalog.regclass) END,
+	           CASE WHEN c.relkind OPERATOR(pg_catalog.=) 'f'
+	                THEN pg_catalog.format('%s is a foreign table, which others may write at its server', r.member::pg_catalog.regclass) END,
+	           m.problem,
+	           l.problem) AS problem) w
+	 GROUP BY g.tgrelid, g.kind, g.tgargs, g.key_template, g.stamp, g.columns, g.enabled
 )
-SELECT g.tgrelid::pg_catalog.regclass AS relation,
-       g.kind,
-       g.key_template,
-       g.stamp,
-       g.columns,
-       g.enabled,
-       c.on_insert,
-       c.on_truncate,
-       p.problem IS NULL AS in_force,
-       p.problem
-  FROM guard g
- CROSS JOIN LATERAL (
-       SELECT pg_catalog.bool_and(e.covered) FILTER (WHERE e.name OPERATOR(pg_catalog.=) 'INSERT') AS on_insert,
-              pg_catalog.bool_and(e.covered) FILTER (WHERE e.name OPERATOR(pg_catalog.=) 'TRUNCATE') AS on_truncate
-         FROM event e
-        WHERE e.tgrelid OPERATOR(pg_catalog.=) g.tgrelid
-          AND e.kind OPERATOR(pg_catalog.=) g.kind
-          AND e.tgargs OPERATOR(pg_catalog.=) g.tgargs) c
- CROSS JOIN LATERAL (
-       SELECT pg_catalog.string_agg(p.what, '; ' ORDER BY p.rank, p.what) AS problem
-         FROM problem p
-        WHERE p.tgrelid OPERATOR(pg_catalog.=) g.tgrelid
-          AND p.kind OPERATOR(pg_catalog.=) g.kind
-          AND p.tgargs OPERATOR(pg_catalog.=) g.tgargs) p;
+SELECT w.tgrelid::pg_catalog.regclass AS relation,
+       w.kind,
+       w.key_template,
+       w.stamp,
+       w.columns,
+       w.enabled,
+       w.on_insert,
+       w.on_truncate,
+       coalesce(u.problem, w.problem) IS NULL AS in_force,
+       coalesce(u.problem OPERATOR(pg_catalog.||) '; ' OPERATOR(pg_catalog.||) w.problem, u.problem, w.problem) AS problem
+  FROM whole w
+  LEFT JOIN (SELECT CASE WHEN c.relname OPERATOR(pg_catalog.=) 'lock_row' THEN 'guard' ELSE 'watermark' END AS kind,
+                    pg_catalog.format('table fenced_lock.%I is not logged, and is emptied by a crash', c.relname) AS problem
+               FROM pg_catalog.pg_class c
+              WHERE c.relnamespace OPERATOR(pg_catalog.=) 'fenced_lock'::pg_catalog.regnamespace
+                AND c.relname OPERATOR(pg_catalog.=) ANY ('{lock_row,watermark}')
+                AND c.relpersistence OPERATOR(pg_catalog.<>) 'p') u
+    ON u.kind OPERATOR(pg_catalog.=) w.kind;
 COMMENT ON VIEW fenced_lock.guards IS
 'Every table with a guard, partitions too, and whether the guard is in force';
 COMMENT ON COLUMN fenced_lock.guards.relation IS 'The guarded table';
@@ -436,7 +427,7 @@ COMMENT ON COLUMN fenced_lock.guards.kind IS 'Whose tokens it takes: guard (this
 COMMENT ON COLUMN fenced_lock.guards.key_template IS 'How the key is made of a row';
 COMMENT ON COLUMN fenced_lock.guards.stamp IS 'Stamp column; NULL if none';
 COMMENT ON COLUMN fenced_lock.guards.columns IS 'An UPDATE that changes none of these goes free; NULL if every UPDATE is checked';
-COMMENT ON COLUMN fenced_lock.guards.enabled IS 'Mode of its row triggers: origin (the usual), always, replica, disabled, or mixed';
+COMMENT ON COLUMN fenced_lock.guards.enabled IS 'Mode of its row triggers: origin (the usual), always, replica, disabled, or mixed; NULL if it has none';
 COMMENT ON COLUMN fenced_lock.guards.on_insert IS 'Is INSERT guarded, on the table and all its partitions and children?';
 COMMENT ON COLUMN fenced_lock.guards.on_truncate IS 'Is TRUNCATE refused, on the table and all its partitions and children?';
 COMMENT ON COLUMN fenced_lock.guards.in_force IS 'Are UPDATE and DELETE guarded for all ordinary sessions, on the table and all its partitions and children?';
