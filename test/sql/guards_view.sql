@@ -123,14 +123,21 @@ DROP COLLATION ignore_case;
 CREATE TRIGGER one BEFORE INSERT OR UPDATE OR DELETE ON wallets FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard('x:{id}', 'fence');
 CREATE TRIGGER two BEFORE UPDATE ON wallets FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard('x:{id}');
 SELECT * FROM fenced_lock.guards;
+-- A trigger between them is late for one. TRUNCATE's needs no arguments.
+CREATE TRIGGER other BEFORE UPDATE ON wallets FOR EACH ROW EXECUTE FUNCTION change();
+CREATE TRIGGER truncation BEFORE TRUNCATE ON wallets FOR EACH STATEMENT EXECUTE FUNCTION fenced_lock.guard();
+SELECT * FROM fenced_lock.guards ORDER BY stamp;
 DROP TRIGGER one ON wallets;
+DROP TRIGGER other ON wallets;
 DROP TRIGGER two ON wallets;
+SELECT * FROM fenced_lock.guards;
+DROP TRIGGER truncation ON wallets;
 -- The other kind of guard, for tokens from elsewhere, is one of its own.
 BEGIN;
 CREATE OR REPLACE FUNCTION fenced_lock.guard_watermark() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
 SELECT fenced_lock.protect('wallets', 'x:{id}', on_truncate => false);
-CREATE TRIGGER watermark BEFORE INSERT OR UPDATE ON wallets FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard_watermark('x:{id}', 'fence');
-CREATE TRIGGER watermark_truncate BEFORE TRUNCATE ON wallets FOR EACH STATEMENT EXECUTE FUNCTION fenced_lock.guard_watermark('x:{id}', 'fence');
+CREATE TRIGGER watermark BEFORE INSERT OR UPDATE ON wallets FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard_watermark('x:{id}');
+CREATE TRIGGER watermark_truncate BEFORE TRUNCATE ON wallets FOR EACH STATEMENT EXECUTE FUNCTION fenced_lock.guard_watermark('x:{id}');
 SELECT * FROM fenced_lock.guards ORDER BY kind;
 ROLLBACK;
 \pset format aligned
@@ -168,12 +175,12 @@ DROP FOREIGN DATA WRAPPER nowhere CASCADE;
 -- Inheritance: a child that comes later has no guard.
 CREATE TABLE parent (id int, amount int);
 CREATE TABLE child () INHERITS (parent);
-SELECT fenced_lock.protect('parent', 'parent:{id}');
-SELECT relation, in_force, problem FROM fenced_lock.guards WHERE relation::text IN ('parent', 'child') ORDER BY relation;
+SELECT fenced_lock.protect('parent', 'parent:{id}', on_insert => true);
+SELECT relation, on_insert, in_force, problem FROM fenced_lock.guards WHERE relation::text IN ('parent', 'child') ORDER BY relation;
 CREATE TABLE grandchild () INHERITS (child);
-SELECT relation, on_truncate, in_force, problem FROM fenced_lock.guards WHERE relation::text IN ('parent', 'child', 'grandchild') ORDER BY relation;
+SELECT relation, on_insert, on_truncate, in_force, problem FROM fenced_lock.guards WHERE relation::text IN ('parent', 'child', 'grandchild') ORDER BY relation;
 SELECT fenced_lock.protect('grandchild', 'parent:{id}');
-SELECT relation, on_truncate, in_force, problem FROM fenced_lock.guards WHERE relation::text IN ('parent', 'child', 'grandchild') ORDER BY relation;
+SELECT relation, on_insert, on_truncate, in_force, problem FROM fenced_lock.guards WHERE relation::text IN ('parent', 'child', 'grandchild') ORDER BY relation;
 -- One whose guard goes by another key does not serve its parent.
 SELECT fenced_lock.unprotect('grandchild');
 SELECT fenced_lock.protect('grandchild', 'other:{id}');

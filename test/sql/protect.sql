@@ -145,6 +145,19 @@ SELECT fenced_lock.unprotect('kinds');
 SELECT columns, outcome(format('SELECT fenced_lock.protect(''kinds'', ''kinds:{id}'', NULL, %s)', columns)) FROM (VALUES
   ('''{}'''), ('''{NULL}'''), ('''{{v},{c}}'''), ('''{nothing}'''), ('''{V}'''), ('''{ctid}'''), ('''{""}'''),
   ('''{v,j}'''), ('''{x}'''), ('''{p}'''), ('''{ja}'''), ('''{bx}'''), ('''{twice}''')) v(columns);
+-- A type whose own "=" is not PostgreSQL's: a restored dump would not find it.
+BEGIN;
+CREATE TYPE whole;
+CREATE FUNCTION whole_in(cstring) RETURNS whole LANGUAGE internal IMMUTABLE STRICT AS 'int4in';
+CREATE FUNCTION whole_out(whole) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'int4out';
+CREATE TYPE whole (input = whole_in, output = whole_out, like = int4);
+CREATE FUNCTION whole_eq(whole, whole) RETURNS boolean LANGUAGE internal IMMUTABLE STRICT AS 'int4eq';
+CREATE OPERATOR = (leftarg = whole, rightarg = whole, function = whole_eq);
+CREATE FUNCTION whole_hash(whole) RETURNS int LANGUAGE internal IMMUTABLE STRICT AS 'hashint4';
+CREATE OPERATOR CLASS whole_ops DEFAULT FOR TYPE whole USING hash AS OPERATOR 1 =, FUNCTION 1 whole_hash(whole);
+ALTER TABLE kinds ADD COLUMN w whole;
+SELECT outcome('SELECT fenced_lock.protect(''kinds'', ''kinds:{id}'', NULL, ''{w}'')');
+ROLLBACK;
 
 -- Arguments.
 SELECT arguments, outcome(format('SELECT fenced_lock.protect(%s)', arguments)) FROM (VALUES
