@@ -168,6 +168,27 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fenced_lock.guard() IS
 'Trigger function: guard(''key template'' [, ''stamp column'']). BEFORE INSERT OR UPDATE OR DELETE FOR EACH ROW, it refuses rows whose key this transaction has not pinned (LF101) or that a later token has stamped (LF001); BEFORE TRUNCATE FOR EACH STATEMENT, it refuses (55000). In the template {column} stands for a column''s value; the stamp column (bigint) is set to the token that wrote the row';
 
+CREATE FUNCTION fenced_lock.protect(
+	relation regclass,
+	key_template text,
+	stamp name DEFAULT NULL,
+	columns name[] DEFAULT NULL,
+	on_insert boolean DEFAULT false,
+	on_truncate boolean DEFAULT true,
+	add_stamp boolean DEFAULT false)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'fenced_lock_protect'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fenced_lock.protect(regclass, text, name, name[], boolean, boolean, boolean) IS
+'Puts guard() on a table and all its partitions and children, with the caller''s rights. Always true. stamp: name of the stamp column. columns: only an UPDATE that changes one of these, or the key or the stamp, needs a pin; NULL for any UPDATE. on_insert, on_truncate: guard these too. add_stamp: add the stamp column where it is missing. Errors: 22004 relation or template NULL; 42710 protected already; 42809 not a table; 42703, 42804, 42P17, 42883, 22023 a template, stamp or column that can''t serve; 42501 not the owner; 25006 read-only';
+
+CREATE FUNCTION fenced_lock.unprotect(relation regclass)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'fenced_lock_unprotect'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fenced_lock.unprotect(regclass) IS
+'Drops the triggers that protect() makes, from a table and all its partitions and children; the stamp column stays. False if there were none. Errors: 22004 relation NULL; 2BP01 a partition that is protected through its table; 42809 not a table; 42501 not the owner; 25006 read-only';
+
 --
 -- Seeing
 --
@@ -254,6 +275,163 @@ COMMENT ON COLUMN fenced_lock.waiters.blocked_by IS 'Server processes that it wa
 COMMENT ON COLUMN fenced_lock.waiters.role IS 'Role (session_user) that waits; NULL if the caller may not see it';
 COMMENT ON COLUMN fenced_lock.waiters.application_name IS 'application_name of the session that waits';
 COMMENT ON COLUMN fenced_lock.waiters.client_address IS 'Client address of the session that waits; NULL for a unix socket, or if the caller may not see it';
+
+CREATE FUNCTION fenced_lock.guard_definition(
+	relation regclass,
+	trigger oid,
+	OUT key_template text,
+	OUT stamp name,
+	OUT columns name[],
+	OUT problem text)
+AS 'MODULE_PATHNAME', 'fenced_lock_guard_definition'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION fenced_lock.guard_definition(regclass, oid) IS
+'For view guards: what the arguments of a guard say, the columns of its WHEN clause, and what is wrong with them; NULLs for what is no trigger of that table';
+
+CREATE VIEW fenced_lock.guards AS
+WITH RECURSIVE ours AS MATERIALIZED (
+	-- Our triggers. tgtype: 1 row, 2 before, 4 insert, 8 delete, 16 update,
+	-- 32 truncate.
+	SELECT t.oid, t.tgrelid, t.tgname, t.tgtype, t.tgenabled, t.tgargs, k.kind,
+	       t.tgenabled OPERATOR(pg_catalog.=) ANY ('{O,A}') AS active,
+	       (t.tgtype OPERATOR(pg_catalog.&) 32) OPERATOR(pg_catalog.=) 0 AS for_rows,
+	       d.key_template, d.stamp, d.columns,
+	       CASE WHEN (t.tgtype OPERATOR(pg_catalog.&) 34) OPERATOR(pg_catalog.<>) 34
+	             AND (t.tgtype OPERATOR(pg_catalog.&) 3) OPERATOR(pg_catalog.<>) 3
+	            THEN 'it must be BEFORE … FOR EACH ROW'
+	            WHEN t.tgattr::pg_catalog.text OPERATOR(pg_catalog.<>) ''
+	            THEN 'it is for UPDATE OF some columns, whoever else changes them'
+	            ELSE d.problem
+	       END AS problem
+	  FROM pg_catalog.pg_trigger t
+	  JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) t.tgfoid
+	  JOIN (VALUES ('guard'::pg_catalog.name, 'guard'::pg_catalog.text),
+	               ('guard_watermark', 'watermark')) k(function, kind)
+	    ON k.function OPERATOR(pg_catalog.=) p.proname
+	 CROSS JOIN LATERAL fenced_lock.guard_definition(t.tgrelid, t.oid) d
+	 WHERE p.pronamespace OPERATOR(pg_catalog.=) 'fenced_lock'::pg_catalog.regnamespace
+), guard AS MATERIALIZED (
+	-- One guard on one table: the triggers with the same arguments.
+	SELECT o.tgrelid, o.kind, o.tgargs, o.key_template, o.stamp,
+	       pg_catalog.min(o.columns) AS columns,
+	       CASE WHEN NOT pg_catalog.bool_or(o.for_rows) THEN NULL
+	            WHEN pg_catalog.count(DISTINCT o.tgenabled) FILTER (WHERE o.for_rows) OPERATOR(pg_catalog.>) 1 THEN 'mixed'
+	            WHEN pg_catalog.bool_and(o.tgenabled OPERATOR(pg_catalog.=) 'O' OR NOT o.for_rows) THEN 'origin'
+	            WHEN pg_catalog.bool_and(o.tgenabled OPERATOR(pg_catalog.=) 'A' OR NOT o.for_rows) THEN 'always'
+	            WHEN pg_catalog.bool_and(o.tgenabled OPERATOR(pg_catalog.=) 'R' OR NOT o.for_rows) THEN 'replica'
+	            ELSE 'disabled'
+	       END AS enabled,
+	       pg_catalog.bool_or(o.for_rows) AS for_rows,
+	       pg_catalog.bool_or((o.tgtype OPERATOR(pg_catalog.&) 4) OPERATOR(pg_catalog.<>) 0
+	                          AND o.active AND o.problem IS NULL) AS on_insert,
+	       pg_catalog.bool_or((o.tgtype OPERATOR(pg_catalog.&) 32) OPERATOR(pg_catalog.<>) 0
+	                          AND o.active AND o.problem IS NULL) AS on_truncate,
+	       pg_catalog.bit_or(o.tgtype) AS events,
+	       pg_catalog.string_agg(
+	           pg_catalog.format('trigger %I on table %s: %s', o.tgname, o.tgrelid::pg_catalog.regclass,
+	               CASE WHEN o.problem IS NOT NULL THEN o.problem
+	                    WHEN o.tgenabled OPERATOR(pg_catalog.=) 'D' THEN 'it is disabled'
+	                    ELSE 'it is enabled for replicas only' END),
+	           '; ' ORDER BY o.tgname)
+	           FILTER (WHERE o.problem IS NOT NULL
+	                      OR (NOT o.active AND (o.tgtype OPERATOR(pg_catalog.&) 24) OPERATOR(pg_catalog.<>) 0)) AS problem
+	  FROM ours o
+	 GROUP BY o.tgrelid, o.kind, o.tgargs, o.key_template, o.stamp
+), truncate AS (
+	-- TRUNCATE is refused whatever the arguments say.
+	SELECT g.tgrelid, g.kind, pg_catalog.bool_or(g.on_truncate) AS refused, pg_catalog.bool_or(g.for_rows) AS for_rows
+	  FROM guard g
+	 GROUP BY g.tgrelid, g.kind
+), late AS (
+	-- What changes a row behind the guard.
+	SELECT o.tgrelid, o.kind, o.tgargs,
+	       pg_catalog.string_agg(DISTINCT
+	           pg_catalog.format('trigger %I on table %s fires after the guard', l.tgname, l.tgrelid::pg_catalog.regclass),
+	           '; ') AS problem
+	  FROM ours o
+	  JOIN pg_catalog.pg_trigger l
+	    ON l.tgrelid OPERATOR(pg_catalog.=) o.tgrelid
+	   AND l.tgname OPERATOR(pg_catalog.>) o.tgname
+	   AND (l.tgtype OPERATOR(pg_catalog.&) 3) OPERATOR(pg_catalog.=) 3
+	   AND (l.tgtype OPERATOR(pg_catalog.&) o.tgtype OPERATOR(pg_catalog.&) 28) OPERATOR(pg_catalog.<>) 0
+	   AND l.tgenabled OPERATOR(pg_catalog.=) ANY ('{O,A}')
+	 WHERE NOT EXISTS (SELECT FROM ours x WHERE x.oid OPERATOR(pg_catalog.=) l.oid)
+	 GROUP BY o.tgrelid, o.kind, o.tgargs
+), tree AS (
+	-- A guarded table with all its partitions and children.
+	SELECT DISTINCT g.tgrelid AS root, g.tgrelid AS member
+	  FROM guard g
+	UNION
+	SELECT t.root, i.inhrelid
+	  FROM tree t
+	  JOIN pg_catalog.pg_inherits i ON i.inhparent OPERATOR(pg_catalog.=) t.member
+), whole AS (
+	-- One guard on a table and on all that belongs to it.
+	SELECT g.tgrelid, g.kind, g.key_template, g.stamp, g.columns, g.enabled,
+	       pg_catalog.bool_and(coalesce(m.on_insert, false)) AS on_insert,
+	       pg_catalog.bool_and(coalesce(t.refused, false)) AS on_truncate,
+	       pg_catalog.string_agg(w.problem, '; ' ORDER BY w.problem) FILTER (WHERE w.problem OPERATOR(pg_catalog.<>) '') AS problem
+	  FROM guard g
+	  -- TRUNCATE's trigger makes a guard only where there is no other.
+	  JOIN truncate o
+	    ON o.tgrelid OPERATOR(pg_catalog.=) g.tgrelid
+	   AND o.kind OPERATOR(pg_catalog.=) g.kind
+	   AND o.for_rows OPERATOR(pg_catalog.=) g.for_rows
+	  JOIN tree r ON r.root OPERATOR(pg_catalog.=) g.tgrelid
+	  JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) r.member
+	  LEFT JOIN guard m
+	    ON m.tgrelid OPERATOR(pg_catalog.=) r.member
+	   AND m.kind OPERATOR(pg_catalog.=) g.kind
+	   AND m.tgargs OPERATOR(pg_catalog.=) g.tgargs
+	  LEFT JOIN truncate t
+	    ON t.tgrelid OPERATOR(pg_catalog.=) r.member
+	   AND t.kind OPERATOR(pg_catalog.=) g.kind
+	  LEFT JOIN late l
+	    ON l.tgrelid OPERATOR(pg_catalog.=) r.member
+	   AND l.kind OPERATOR(pg_catalog.=) g.kind
+	   AND l.tgargs OPERATOR(pg_catalog.=) g.tgargs
+	 CROSS JOIN LATERAL (
+	       SELECT pg_catalog.concat_ws('; ',
+	           CASE WHEN (m.events OPERATOR(pg_catalog.&) 16) OPERATOR(pg_catalog.<>) 0 THEN NULL
+	                ELSE pg_catalog.format('UPDATE of table %s is not guarded', r.member::pg_catalog.regclass) END,
+	           CASE WHEN (m.events OPERATOR(pg_catalog.&) 8) OPERATOR(pg_catalog.<>) 0 THEN NULL
+	                ELSE pg_catalog.format('DELETE of table %s is not guarded', r.member::pg_catalog.regclass) END,
+	           CASE WHEN c.relkind OPERATOR(pg_catalog.=) 'f'
+	                THEN pg_catalog.format('%s is a foreign table, which others may write at its server', r.member::pg_catalog.regclass) END,
+	           m.problem,
+	           l.problem) AS problem) w
+	 GROUP BY g.tgrelid, g.kind, g.tgargs, g.key_template, g.stamp, g.columns, g.enabled
+)
+SELECT w.tgrelid::pg_catalog.regclass AS relation,
+       w.kind,
+       w.key_template,
+       w.stamp,
+       w.columns,
+       w.enabled,
+       w.on_insert,
+       w.on_truncate,
+       coalesce(u.problem, w.problem) IS NULL AS in_force,
+       coalesce(u.problem OPERATOR(pg_catalog.||) '; ' OPERATOR(pg_catalog.||) w.problem, u.problem, w.problem) AS problem
+  FROM whole w
+  LEFT JOIN (SELECT CASE WHEN c.relname OPERATOR(pg_catalog.=) 'lock_row' THEN 'guard' ELSE 'watermark' END AS kind,
+                    pg_catalog.format('table fenced_lock.%I is not logged, and is emptied by a crash', c.relname) AS problem
+               FROM pg_catalog.pg_class c
+              WHERE c.relnamespace OPERATOR(pg_catalog.=) 'fenced_lock'::pg_catalog.regnamespace
+                AND c.relname OPERATOR(pg_catalog.=) ANY ('{lock_row,watermark}')
+                AND c.relpersistence OPERATOR(pg_catalog.<>) 'p') u
+    ON u.kind OPERATOR(pg_catalog.=) w.kind;
+COMMENT ON VIEW fenced_lock.guards IS
+'Every table with a guard, partitions too, and whether the guard is in force';
+COMMENT ON COLUMN fenced_lock.guards.relation IS 'The guarded table';
+COMMENT ON COLUMN fenced_lock.guards.kind IS 'Whose tokens it takes: guard (this database''s) or watermark (other systems'')';
+COMMENT ON COLUMN fenced_lock.guards.key_template IS 'How the key is made of a row';
+COMMENT ON COLUMN fenced_lock.guards.stamp IS 'Stamp column; NULL if none';
+COMMENT ON COLUMN fenced_lock.guards.columns IS 'An UPDATE that changes none of these goes free; NULL if every UPDATE is checked';
+COMMENT ON COLUMN fenced_lock.guards.enabled IS 'Mode of its row triggers: origin (the usual), always, replica, disabled, or mixed; NULL if it has none';
+COMMENT ON COLUMN fenced_lock.guards.on_insert IS 'Is INSERT guarded, on the table and all its partitions and children?';
+COMMENT ON COLUMN fenced_lock.guards.on_truncate IS 'Is TRUNCATE refused, on the table and all its partitions and children?';
+COMMENT ON COLUMN fenced_lock.guards.in_force IS 'Are UPDATE and DELETE guarded for all ordinary sessions, on the table and all its partitions and children?';
+COMMENT ON COLUMN fenced_lock.guards.problem IS 'Why it is not in force; NULL if it is';
 
 --
 -- Rights

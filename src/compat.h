@@ -30,9 +30,13 @@
 #if PG_VERSION_NUM < 160000
 #define extension_ownercheck(extension, role) \
 	pg_extension_ownercheck(extension, role)
+#define relation_ownercheck(relation, role) \
+	pg_class_ownercheck(relation, role)
 #else
 #define extension_ownercheck(extension, role) \
 	object_ownercheck(ExtensionRelationId, extension, role)
+#define relation_ownercheck(relation, role) \
+	object_ownercheck(RelationRelationId, relation, role)
 #endif
 
 /* 17 speaks of process numbers where there were backend ids. */

@@ -41,7 +41,7 @@ struct FlTemplate
 	Piece	   *pieces;
 };
 
-/* A column by its exact name; 42703 if the table has none such. */
+/* A column by its exact name; 0 if the table has none such. */
 AttrNumber
 fl_column_number(Relation relation, const char *name)
 {
@@ -55,10 +55,15 @@ fl_column_number(Relation relation, const char *name)
 			strcmp(NameStr(attribute->attname), name) == 0)
 			return attribute->attnum;
 	}
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_COLUMN),
-			 errmsg("column \"%s\" of relation \"%s\" does not exist",
-					name, RelationGetRelationName(relation))));
+	return InvalidAttrNumber;
+}
+
+FlFault *
+fl_no_such_column(Relation relation, const char *name)
+{
+	return fl_fault(ERRCODE_UNDEFINED_COLUMN, 0, NULL,
+					"column \"%s\" of relation \"%s\" does not exist",
+					name, RelationGetRelationName(relation));
 }
 
 static bool
@@ -79,7 +84,7 @@ type_may_name_a_key(Oid type)
 	}
 }
 
-static void
+static FlFault *
 set_column(Piece *piece, Relation relation, const char *name)
 {
 	Form_pg_attribute attribute;
@@ -87,30 +92,32 @@ set_column(Piece *piece, Relation relation, const char *name)
 	bool		is_varlena;
 
 	piece->column = fl_column_number(relation, name);
+	if (piece->column == 0)
+		return fl_no_such_column(relation, name);
 	attribute = TupleDescAttr(RelationGetDescr(relation), piece->column - 1);
 	if (attribute->attgenerated != '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-				 errmsg("generated column \"%s\" of relation \"%s\" can't be part of a key template",
-						name, RelationGetRelationName(relation))));
+		return fl_fault(ERRCODE_INVALID_OBJECT_DEFINITION, piece->column, NULL,
+						"generated column \"%s\" of relation \"%s\" can't be part of a key template",
+						name, RelationGetRelationName(relation));
 	piece->type = getBaseType(attribute->atttypid);
 	if (!type_may_name_a_key(piece->type))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("column \"%s\" of relation \"%s\" has type %s, which can't be part of a key template",
+		return fl_fault(ERRCODE_DATATYPE_MISMATCH, piece->column,
+						"Integer, text, varchar, uuid, boolean and enum columns can.",
+						"column \"%s\" of relation \"%s\" has type %s, which can't be part of a key template",
 						name, RelationGetRelationName(relation),
-						format_type_be(attribute->atttypid)),
-				 errhint("Integer, text, varchar, uuid, boolean and enum columns can.")));
+						format_type_be(attribute->atttypid));
 	getTypeOutputInfo(piece->type, &output, &is_varlena);
 	fmgr_info(output, &piece->output);
+	return NULL;
 }
 
 /*
  * Take a template apart for a relation.  Columns are found by name, since a
  * partition numbers them in its own way.  Lives in the current context.
+ * NULL, or what is wrong with it.
  */
-FlTemplate *
-fl_template_parse(const char *source, Relation relation)
+FlFault *
+fl_template_parse(const char *source, Relation relation, FlTemplate **result)
 {
 	FlTemplate *template = palloc(sizeof(FlTemplate));
 	char	   *copy = pstrdup(source);
@@ -124,12 +131,14 @@ fl_template_parse(const char *source, Relation relation)
 		Piece	   *piece = &template->pieces[template->count++];
 		char	   *brace = strchr(from, '{');
 		char	   *end;
+		FlFault    *fault;
 
 		piece->literal = from;
 		if (brace == NULL)
 		{
 			piece->length = strlen(from);
-			return template;
+			*result = template;
+			return NULL;
 		}
 		if (brace[1] == '{')
 		{
@@ -139,14 +148,15 @@ fl_template_parse(const char *source, Relation relation)
 		}
 		end = strchr(brace, '}');
 		if (end == NULL || end == brace + 1)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("invalid key template \"%s\": %s", source,
-							end == NULL ? "\"{\" without \"}\"" : "empty \"{}\""),
-					 errhint("Write {column} for a column's value and {{ for a brace.")));
+			return fl_fault(ERRCODE_INVALID_PARAMETER_VALUE, 0,
+							"Write {column} for a column's value and {{ for a brace.",
+							"invalid key template \"%s\": %s", source,
+							end == NULL ? "\"{\" without \"}\"" : "empty \"{}\"");
 		piece->length = brace - from;
 		*end = '\0';
-		set_column(piece, relation, brace + 1);
+		fault = set_column(piece, relation, brace + 1);
+		if (fault != NULL)
+			return fault;
 		from = end + 1;
 	}
 }

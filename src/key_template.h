@@ -9,16 +9,19 @@
 #define FENCED_LOCK_KEY_TEMPLATE_H
 
 #include "access/htup.h"
+#include "errors.h"
 #include "lib/stringinfo.h"
 #include "utils/relcache.h"
 
 typedef struct FlTemplate FlTemplate;
 
-extern FlTemplate *fl_template_parse(const char *source, Relation relation);
+extern FlFault *fl_template_parse(const char *source, Relation relation,
+								  FlTemplate **result);
 extern bool fl_template_uses(const FlTemplate *template, AttrNumber column);
 extern void fl_template_key(const FlTemplate *template, Relation relation,
 							HeapTuple row, StringInfo key);
 
 extern AttrNumber fl_column_number(Relation relation, const char *name);
+extern FlFault *fl_no_such_column(Relation relation, const char *name);
 
 #endif							/* FENCED_LOCK_KEY_TEMPLATE_H */

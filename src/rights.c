@@ -3,9 +3,8 @@
  * rights.c
  *	  The one grant that an application role needs, and that there be no other.
  *
- * GRANT and REVOKE are put together by a query and run through SPI, with a
- * search_path in which nobody else's objects come first.  Functions are named
- * without their arguments, as GRANT allows where a name is unique.
+ * GRANT and REVOKE are put together by a query.  Functions are named without
+ * their arguments, as GRANT allows where a name is unique.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,6 +13,7 @@
 #include "arguments.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_type_d.h"
+#include "command.h"
 #include "commands/extension.h"
 #include "compat.h"
 #include "executor/spi.h"
@@ -77,12 +77,8 @@ run_commands(const char *query, const char *role)
 	Datum		values[2];
 	SPITupleTable *commands;
 	uint64		count;
-	int			settings = NewGUCNestLevel();
+	int			settings = fl_commands_begin();
 
-	set_config_option("search_path", "pg_catalog, pg_temp",
-					  PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
-					  true, 0, false);
-	SPI_connect();
 	values[0] = ObjectIdGetDatum(fl_schema_oid());
 	values[1] = CStringGetTextDatum(role);
 	if (SPI_execute_with_args(query, 2, types, values, NULL, true, 0) != SPI_OK_SELECT)
@@ -90,15 +86,8 @@ run_commands(const char *query, const char *role)
 	commands = SPI_tuptable;
 	count = SPI_processed;
 	for (uint64 i = 0; i < count; i++)
-	{
-		char	   *command = SPI_getvalue(commands->vals[i],
-										   commands->tupdesc, 1);
-
-		if (SPI_execute(command, false, 0) != SPI_OK_UTILITY)
-			elog(ERROR, "could not execute \"%s\"", command);
-	}
-	SPI_finish();
-	AtEOXact_GUC(true, settings);
+		fl_command(SPI_getvalue(commands->vals[i], commands->tupdesc, 1));
+	fl_commands_end(settings);
 }
 
 static const char *

@@ -4,9 +4,7 @@
 
 CREATE EXTENSION fenced_lock;
 
-CREATE TRIGGER wallet_guard BEFORE INSERT OR UPDATE OR DELETE ON wallets
-	FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard('wallet:{id}');
-CREATE TRIGGER charge_guard BEFORE INSERT OR UPDATE OR DELETE ON charges
-	FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard('wallet:{wallet_id}');
+SELECT fenced_lock.protect('wallets', 'wallet:{id}', on_insert => true);
+SELECT fenced_lock.protect('charges', 'wallet:{wallet_id}', on_insert => true);
 
 SELECT fenced_lock.allow('demo_app');

@@ -27,6 +27,7 @@ SELECT proname, pg_get_function_arguments(oid) AS arguments
 \d fenced_lock.lease
 \d fenced_lock.lock_row
 \d fenced_lock.locks
+\d fenced_lock.guards
 \d fenced_lock.token_seq
 
 -- Everything that a user can see has a comment.

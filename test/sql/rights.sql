@@ -26,7 +26,8 @@ INSERT INTO using_it VALUES
   ('SELECT fenced_lock.pin(''right:none'', 1)'),
   ('SELECT fenced_lock.pin_all(''{right:none}'', 1)'),
   ('SELECT fenced_lock.lock_id(''right:x'')'),
-  ('SELECT * FROM fenced_lock.locks');
+  ('SELECT * FROM fenced_lock.locks'),
+  ('SELECT * FROM fenced_lock.guards');
 CREATE TABLE breaking_it (statement text);
 INSERT INTO breaking_it VALUES
   ('SELECT * FROM fenced_lock.lock_row'),
@@ -51,6 +52,9 @@ INSERT INTO breaking_it VALUES
   ('CREATE FUNCTION fenced_lock.f() RETURNS int LANGUAGE sql AS ''SELECT 1'''),
   ('DROP FUNCTION fenced_lock.pin(text, bigint)'),
   ('ALTER EXTENSION fenced_lock ADD TABLE right_wallets'),
+  ('SELECT fenced_lock.protect(''right_wallets'', ''right:{id}'')'),
+  ('SELECT fenced_lock.unprotect(''right_wallets'')'),
+  ('SELECT fenced_lock.protect(''fenced_lock.lock_row'', ''right:{key}'')'),
   ('SELECT fenced_lock.allow(''fl_app'')'),
   ('SELECT fenced_lock.allow(''fl_other'')'),
   ('SELECT fenced_lock.disallow(''fl_other'')'),
