@@ -207,7 +207,7 @@ decide(Attempt *attempt, FlKeyMode mode)
 	View		view;
 
 	memset(attempt->lease, 0, sizeof(FlLease));
-	fl_table_open(&table, RowExclusiveLock);
+	fl_lock_rows_open(&table, RowExclusiveLock);
 	found = fl_row_find(&table, attempt->request->key, FL_LOOK_SELF, &row);
 	view = judge(attempt, found, &row);
 	if (view == KEY_OURS && mode == FL_DECIDE)

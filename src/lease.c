@@ -83,7 +83,7 @@ fl_lease_renew(const text *key, const pg_uuid_t *owner_token, int64 ttl,
 
 	id = fl_key_id(key);
 	fl_key_lock(id, FL_RENEW);
-	fl_table_open(&table, RowExclusiveLock);
+	fl_lock_rows_open(&table, RowExclusiveLock);
 	if (find_writable(&table, key, &owner, &row) &&
 		row.expires_at > (now = GetCurrentTimestamp()))
 	{
@@ -140,7 +140,7 @@ fl_lease_release(const text *key, const pg_uuid_t *owner_token)
 		return true;
 	}
 
-	fl_table_open(&table, RowExclusiveLock);
+	fl_lock_rows_open(&table, RowExclusiveLock);
 	if (find_writable(&table, key, &owner, &row))
 	{
 		now = GetCurrentTimestamp();
