@@ -12,9 +12,7 @@
  * a stack of pins, newest first, and one that was dropped stays in it until
  * it is certain that the dropping stays.
  *
- * A pin also tells which reads it is good for.  Reads that are older than the
- * grant may show what the former holder has overwritten since, so a write
- * that rests on them is stale however current its token is.
+ * A pin also tells which reads it is good for; see freshness.c.
  *
  *-------------------------------------------------------------------------
  */
@@ -36,14 +34,6 @@ typedef struct HeldKey
 	Size		length;
 } HeldKey;
 
-/* What a look at the present shows as finished, kept for comparison. */
-typedef struct Horizon
-{
-	TransactionId xmax;
-	uint32		count;
-	TransactionId *running;		/* below xmax, not finished */
-} Horizon;
-
 struct FlPin
 {
 	int64		token;
@@ -55,7 +45,7 @@ struct FlPin
 	/* of a grant made by this transaction */
 	bool		granted_here;
 	CommandId	granted_command;	/* the statement, by its snapshot's curcid */
-	Horizon		granted_horizon;
+	FlHorizon	granted_horizon;
 	FlLease		lease;
 };
 
@@ -165,53 +155,6 @@ fl_held_pin(const text *key, int64 token, FullTransactionId granted_xid)
 	pin->granted_xid = granted_xid;
 }
 
-/* What is finished now, for horizon_is_seen_by(). */
-static void
-take_horizon(Horizon *horizon)
-{
-	Snapshot	latest = GetLatestSnapshot();
-
-	horizon->xmax = latest->xmax;
-	horizon->count = latest->xcnt;
-	if (latest->xcnt > 0)
-	{
-		Size		size = latest->xcnt * sizeof(TransactionId);
-
-		horizon->running = MemoryContextAlloc(TopTransactionContext, size);
-		memcpy(horizon->running, latest->xip, size);
-	}
-}
-
-static bool
-horizon_has_running(const Horizon *horizon, TransactionId xid)
-{
-	if (TransactionIdFollowsOrEquals(xid, horizon->xmax))
-		return true;
-	for (uint32 i = 0; i < horizon->count; i++)
-	{
-		if (TransactionIdEquals(xid, horizon->running[i]))
-			return true;
-	}
-	return false;
-}
-
-/*
- * Does a snapshot see as finished all that was finished at the horizon?  It
- * does unless something that it has as running had finished by then.
- */
-static bool
-horizon_is_seen_by(const Horizon *horizon, Snapshot snapshot)
-{
-	if (TransactionIdPrecedes(snapshot->xmax, horizon->xmax))
-		return false;
-	for (uint32 i = 0; i < snapshot->xcnt; i++)
-	{
-		if (!horizon_has_running(horizon, snapshot->xip[i]))
-			return false;
-	}
-	return true;
-}
-
 /* The key was granted to this transaction just now. */
 void
 fl_held_grant(const text *key, const FlLease *lease)
@@ -223,7 +166,7 @@ fl_held_grant(const text *key, const FlLease *lease)
 	pin->granted_here = true;
 	pin->granted_command = GetActiveSnapshot()->curcid;
 	pin->lease = *lease;
-	take_horizon(&pin->granted_horizon);
+	fl_horizon_take(&pin->granted_horizon);
 }
 
 /*
@@ -282,38 +225,6 @@ fl_held_drop(const text *key)
 	entry->newest = forget_dropped(entry->newest);
 }
 
-static FullTransactionId
-widen(TransactionId xid)
-{
-	FullTransactionId next = ReadNextFullTransactionId();
-	uint32		epoch = EpochFromFullTransactionId(next);
-
-	if (xid > XidFromFullTransactionId(next))
-		epoch--;
-	return FullTransactionIdFromEpochAndXid(epoch, xid);
-}
-
-/*
- * Was the grant made by a transaction that a snapshot sees as committed?
- * (The granting transaction did commit, or its row would not be there.)
- *
- * This asks the snapshot about a transaction id and does not look for the row
- * through it, since that would leave predicate locks on the index, with which
- * disjoint keys fail each other under SERIALIZABLE.  Ids are compared in full
- * first: a lease may be kept alive for longer than 2^31 transactions.
- */
-FlFreshness
-fl_grant_freshness(FullTransactionId granted_xid, Snapshot snapshot)
-{
-	if (FullTransactionIdEquals(granted_xid, GetTopFullTransactionIdIfAny()))
-		return FL_GRANTED_HERE;
-	if (FullTransactionIdPrecedes(granted_xid, widen(snapshot->xmin)))
-		return FL_FRESH;
-	if (XidInMVCCSnapshot(XidFromFullTransactionId(granted_xid), snapshot))
-		return FL_OLDER_THAN_GRANT;
-	return FL_FRESH;
-}
-
 /*
  * Is a pin good for a write that rests on what a snapshot shows?
  *
@@ -330,7 +241,7 @@ fl_pin_freshness(const FlPin *pin, Snapshot snapshot)
 		return fl_grant_freshness(pin->granted_xid, snapshot);
 	if (IsolationUsesXactSnapshot() ||
 		snapshot->curcid <= pin->granted_command ||
-		!horizon_is_seen_by(&pin->granted_horizon, snapshot))
+		!fl_horizon_is_seen_by(&pin->granted_horizon, snapshot))
 		return FL_GRANTED_HERE;
 	return FL_FRESH;
 }
