@@ -7,6 +7,10 @@
  * lease was found current; from then on a guard need only look here.  Nothing
  * outlives the transaction, so a pooler has nothing to reset.
  *
+ * There are two kinds, which know nothing of each other: FL_LEASE pins stand
+ * for a lease, FL_MARK pins for the mark of tokens from elsewhere (admit()).
+ * What is "granted" by the latter is the rise of the mark to the token.
+ *
  * A pin belongs to the subtransaction that took it and goes with its
  * rollback.  So does the dropping of a pin (by one's own release): a key has
  * a stack of pins, newest first, and one that was dropped stays in it until
@@ -30,6 +34,7 @@
 
 typedef struct HeldKey
 {
+	FlPinKind	kind;
 	const char *data;
 	Size		length;
 } HeldKey;
@@ -63,7 +68,7 @@ held_key_hash(const void *key, Size keysize pg_attribute_unused())
 {
 	const HeldKey *k = key;
 
-	return hash_bytes((const unsigned char *) k->data, (int) k->length);
+	return hash_bytes((const unsigned char *) k->data, (int) k->length) ^ k->kind;
 }
 
 static int
@@ -72,7 +77,7 @@ held_key_match(const void *a, const void *b, Size keysize pg_attribute_unused())
 	const HeldKey *ka = a;
 	const HeldKey *kb = b;
 
-	return ka->length == kb->length ?
+	return ka->kind == kb->kind && ka->length == kb->length ?
 		memcmp(ka->data, kb->data, ka->length) : 1;
 }
 
@@ -92,9 +97,9 @@ held_create(void)
 
 /* The pin in force for a key, or NULL. */
 FlPin *
-fl_held_find(const char *key, Size length)
+fl_held_find(FlPinKind kind, const char *key, Size length)
 {
-	HeldKey		k = {key, length};
+	HeldKey		k = {kind, key, length};
 	HeldEntry  *entry;
 
 	if (held == NULL)
@@ -106,6 +111,12 @@ fl_held_find(const char *key, Size length)
 	return entry->newest;
 }
 
+FlPin *
+fl_held_find_text(FlPinKind kind, const text *key)
+{
+	return fl_held_find(kind, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+}
+
 int64
 fl_pin_token(const FlPin *pin)
 {
@@ -113,9 +124,9 @@ fl_pin_token(const FlPin *pin)
 }
 
 static FlPin *
-push_pin(const text *key)
+push_pin(FlPinKind kind, const text *key)
 {
-	HeldKey		k = {VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)};
+	HeldKey		k = {kind, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)};
 	HeldEntry  *entry;
 	FlPin	   *pin;
 	bool		found;
@@ -144,29 +155,45 @@ push_pin(const text *key)
 
 /*
  * The key is pinned with a token that another transaction was granted.  The
- * caller has taken the key lock and found the token current under it.
+ * caller has taken the lock of that kind and found the token current under it.
  */
 void
-fl_held_pin(const text *key, int64 token, FullTransactionId granted_xid)
+fl_held_pin(FlPinKind kind, const text *key, int64 token,
+			FullTransactionId granted_xid)
 {
-	FlPin	   *pin = push_pin(key);
+	FlPin	   *pin = push_pin(kind, key);
 
 	pin->token = token;
 	pin->granted_xid = granted_xid;
+}
+
+static FlPin *
+push_own_grant(FlPinKind kind, const text *key, int64 token)
+{
+	FlPin	   *pin = push_pin(kind, key);
+
+	pin->token = token;
+	pin->granted_xid = GetTopFullTransactionId();
+	pin->granted_here = true;
+	pin->granted_command = GetActiveSnapshot()->curcid;
+	fl_horizon_take(&pin->granted_horizon);
+	return pin;
 }
 
 /* The key was granted to this transaction just now. */
 void
 fl_held_grant(const text *key, const FlLease *lease)
 {
-	FlPin	   *pin = push_pin(key);
+	FlPin	   *pin = push_own_grant(FL_LEASE, key, lease->fencing_token);
 
-	pin->token = lease->fencing_token;
-	pin->granted_xid = GetTopFullTransactionId();
-	pin->granted_here = true;
-	pin->granted_command = GetActiveSnapshot()->curcid;
 	pin->lease = *lease;
-	fl_horizon_take(&pin->granted_horizon);
+}
+
+/* The key's mark was raised by this transaction just now. */
+void
+fl_held_raise(const text *key, int64 token)
+{
+	push_own_grant(FL_MARK, key, token);
 }
 
 /*
@@ -182,7 +209,7 @@ fl_held_grant(const text *key, const FlLease *lease)
 const FlLease *
 fl_held_same_statement(const text *key, int64 ttl)
 {
-	FlPin	   *pin = fl_held_find(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+	FlPin	   *pin = fl_held_find_text(FL_LEASE, key);
 
 	if (pin == NULL || !pin->granted_here || pin->lease.ttl != ttl ||
 		GetActiveSnapshot()->curcid != pin->granted_command ||
@@ -214,8 +241,8 @@ forget_dropped(FlPin *pin)
 void
 fl_held_drop(const text *key)
 {
-	HeldKey		k = {VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)};
-	FlPin	   *pin = fl_held_find(k.data, k.length);
+	HeldKey		k = {FL_LEASE, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)};
+	FlPin	   *pin = fl_held_find(k.kind, k.data, k.length);
 	HeldEntry  *entry;
 
 	if (pin == NULL)
@@ -246,9 +273,9 @@ fl_pin_freshness(const FlPin *pin, Snapshot snapshot)
 	return FL_FRESH;
 }
 
-/* Append the pinned keys, some of them, for an error message. */
+/* Append the keys pinned in that way, some of them, for an error message. */
 void
-fl_held_describe(StringInfo into)
+fl_held_describe(FlPinKind kind, StringInfo into)
 {
 	const int	most = 5;
 	HASH_SEQ_STATUS status;
@@ -260,7 +287,7 @@ fl_held_describe(StringInfo into)
 		hash_seq_init(&status, held);
 		while ((entry = hash_seq_search(&status)) != NULL)
 		{
-			if (entry->newest == NULL ||
+			if (entry->key.kind != kind || entry->newest == NULL ||
 				entry->newest->dropped_in != InvalidSubTransactionId)
 				continue;
 			if (count++ >= most)

@@ -129,7 +129,7 @@ fl_lease_release(const text *key, const pg_uuid_t *owner_token)
 	 * not wait is refused if anybody else waits.
 	 */
 	id = fl_key_id(key);
-	if (live || fl_held_find(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)) != NULL)
+	if (live || fl_held_find_text(FL_LEASE, key) != NULL)
 		fl_key_lock(id, FL_DECIDE);
 	else if (!fl_key_lock_try(id, FL_DECIDE))
 	{
