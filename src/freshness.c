@@ -64,8 +64,9 @@ fl_horizon_is_seen_by(const FlHorizon *horizon, Snapshot snapshot)
 }
 
 /*
- * The full id of a transaction that stands in a row, or in a snapshot, of
- * now.  One that is as old as can be stands for those that were frozen.
+ * The full id of a transaction that stands in a row or in a snapshot.  That
+ * of a frozen row comes out as old as any in a snapshot, or as the special id
+ * that it is, which every snapshot has seen.
  */
 FullTransactionId
 fl_full_xid(TransactionId xid)
@@ -73,8 +74,6 @@ fl_full_xid(TransactionId xid)
 	FullTransactionId next = ReadNextFullTransactionId();
 	uint32		epoch = EpochFromFullTransactionId(next);
 
-	if (!TransactionIdIsNormal(xid))
-		return FullTransactionIdFromEpochAndXid(0, xid);
 	if (xid > XidFromFullTransactionId(next))
 		epoch--;
 	return FullTransactionIdFromEpochAndXid(epoch, xid);
