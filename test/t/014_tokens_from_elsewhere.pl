@@ -1,6 +1,6 @@
 # Locks of a real etcd and a real Redis, with what they hand out as tokens: the
 # holder whose lock has expired there is refused here, once its successor has
-# been by.
+# been by.  What the README shows for them is run with them.
 
 use strict;
 use warnings;
@@ -26,6 +26,7 @@ END
 	$_->kill_kill foreach @servers;
 }
 
+my $readme = slurp_file("$FindBin::RealBin/../../README.md");
 my $node = new_node('elsewhere', 'fsync = off');
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
@@ -132,6 +133,7 @@ wait_until('etcd starts',
 
 my $lease;
 
+# Locks and returns the token; the lease ends after a second or two.
 sub etcd_lock
 {
 	$lease = etcd('lease/grant', { TTL => 1 })->{ID};
@@ -141,11 +143,33 @@ sub etcd_lock
 	return $kvs->[0]{create_revision};
 }
 
-check_story('etcd_wallet:1', \&etcd_lock,
+my $revision = check_story(
+	'etcd_wallet:1',
+	\&etcd_lock,
 	sub {
 		wait_until('the lease ends in etcd',
-			sub { etcd('lease/timetolive', { ID => $lease })->{TTL} // 0 < 0 });
+			sub { (etcd('lease/timetolive', { ID => $lease })->{TTL} // 0) < 0 });
 	});
+
+# README's page on moving to etcd, with a token of etcd's in place of its own.
+my ($page) = $readme =~ /^(### Moving on to etcd\n.*?)^## /ms;
+ok($page =~ s/^(\\set revision) \d+$/$1 $revision/m,
+	'the README says where the revision comes in');
+append_to_file($node->basedir . '/moving.md', $page);
+{
+	local @ENV{qw(PGHOST PGPORT PGDATABASE)} =
+	  ($node->host, $node->port, 'postgres');
+	my ($results, $talk) = run_command(
+		[ "$FindBin::RealBin/../readme", $node->basedir . '/moving.md' ]);
+
+	unlike($results, qr/^failed/m, 'moving on to etcd, as the README shows it')
+	  or diag($results, $talk);
+	is(() = $results =~ /^passed/mg, () = $page =~ /^```sql$/mg,
+		'all of it was run');
+}
+is( sql('SELECT etcd_fence, fence - 4503599627370496 FROM accounts'),
+	"$revision|$revision",
+	'the revision is what was stamped');
 
 # --- Redis: a counter, raised in the script that takes the lock ---
 
@@ -167,20 +191,23 @@ start_server(
 	'--daemonize' => 'no');
 wait_until('Redis starts', sub { redis('PING') eq 'PONG' });
 
+my ($script) = $readme =~ /^cat > lock\.lua <<'END'\n(.*?)^END$/ms;
+append_to_file($node->basedir . '/lock.lua', $script);
+
+# Locks and returns the token; empty if the lock is taken.
 sub redis_lock
 {
-	return redis(
-		'EVAL',
-		q{if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
-			return redis.call('INCR', KEYS[2])
-		end
-		return false},
-		2, 'lock:{wallet:1}', 'fence:{wallet:1}', 'owner ' . ++$attempts, 1000);
+	return redis('--eval', $node->basedir . '/lock.lua',
+		'lock:{wallet:1}', 'fence:{wallet:1}', ',', 'owner ' . ++$attempts,
+		600_000);
 }
 
-check_story('redis_wallet:1', \&redis_lock,
+check_story(
+	'redis_wallet:1',
+	\&redis_lock,
 	sub {
 		is(redis_lock(), '', 'Redis: the lock is taken');
+		is(redis('PEXPIRE', 'lock:{wallet:1}', 1), '1', 'Redis: it is to expire');
 		wait_until('the lock ends in Redis',
 			sub { redis('EXISTS', 'lock:{wallet:1}') eq '0' });
 	});
