@@ -71,8 +71,35 @@ COMMENT ON COLUMN fenced_lock.lock_row.application_name IS 'application_name of 
 COMMENT ON COLUMN fenced_lock.lock_row.client_address IS 'Client address of the grant; NULL for a unix socket';
 COMMENT ON COLUMN fenced_lock.lock_row.metadata IS 'What the caller of the grant gave; NULL if nothing';
 
--- Fencing tokens go on rising after dump and restore. Leases are not dumped.
+-- Written by C code alone, as lock_row. Every write changes the token, which
+-- is indexed, so there are no HOT updates to leave room for on the pages; it
+-- leaves a dead version behind, which VACUUM should not leave to pile up until
+-- they are a fifth of all marks, of which none ever goes.
+CREATE TABLE fenced_lock.watermark (
+	key text COLLATE "C" NOT NULL,
+	fencing_token bigint NOT NULL,
+	admitted_at timestamptz NOT NULL
+) WITH (
+	vacuum_truncate = off,
+	toast.vacuum_truncate = off,
+	autovacuum_vacuum_scale_factor = 0.05,
+	autovacuum_vacuum_threshold = 1000
+);
+-- Read from its end, so that the highest mark of a key comes first. Not
+-- unique: see lock_row_newest_first; and a dump can be restored beside marks.
+CREATE INDEX watermark_newest_first ON fenced_lock.watermark (key, fencing_token);
+ALTER TABLE fenced_lock.watermark REPLICA IDENTITY FULL;
+
+COMMENT ON TABLE fenced_lock.watermark IS
+'One row a key: its mark, the highest token from elsewhere that admit() has admitted. Written by admit() alone, under the key''s advisory lock of class 17999; never removed';
+COMMENT ON COLUMN fenced_lock.watermark.key IS 'What is locked elsewhere';
+COMMENT ON COLUMN fenced_lock.watermark.fencing_token IS 'The highest token admitted; a lower one is stale';
+COMMENT ON COLUMN fenced_lock.watermark.admitted_at IS 'When it was first admitted';
+
+-- Fencing tokens go on rising after dump and restore, and what was stale stays
+-- so. Leases are not dumped.
 SELECT pg_catalog.pg_extension_config_dump('fenced_lock.token_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('fenced_lock.watermark', '');
 
 --
 -- Leases
@@ -188,6 +215,26 @@ AS 'MODULE_PATHNAME', 'fenced_lock_unprotect'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fenced_lock.unprotect(regclass) IS
 'Drops the triggers that protect() makes, from a table and all its partitions and children; the stamp column stays. False if there were none. Errors: 22004 relation NULL; 2BP01 a partition that is protected through its table; 42809 not a table; 42501 not the owner; 25006 read-only';
+
+--
+-- Fencing with tokens from elsewhere
+--
+
+CREATE FUNCTION fenced_lock.admit(
+	key text,
+	fencing_token bigint)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'fenced_lock_admit'
+LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fenced_lock.admit(text, bigint) IS
+'True, or an error: for tokens that etcd, ZooKeeper, Consul or Redis has issued. Remembers the highest token of the key for ever, refuses lower ones, and keeps everybody else from admitting the key until this transaction ends. guard_watermark then accepts this transaction''s writes for the key. Errors: LF001 stale fencing token; 22004 NULL; 22023 bad key or token; 25006 read-only; from REPEATABLE READ on 25001 if the token is new and this is a transaction block, and 40001 if it was first admitted after the snapshot';
+
+CREATE FUNCTION fenced_lock.guard_watermark()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'fenced_lock_guard_watermark'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fenced_lock.guard_watermark() IS
+'Trigger function: guard_watermark(''key template'' [, ''stamp column'']). As guard(), but accepts rows whose key this transaction has admitted a token for, in place of pinned ones';
 
 --
 -- Seeing
@@ -464,5 +511,7 @@ SELECT fenced_lock.take_back_rights();
 GRANT USAGE ON SCHEMA fenced_lock TO PUBLIC;
 -- A plain owner's pg_dump reads what is marked.
 GRANT SELECT ON SEQUENCE fenced_lock.token_seq TO PUBLIC;
--- It can only refuse, and a dump restores triggers before grants.
+GRANT SELECT ON TABLE fenced_lock.watermark TO PUBLIC;
+-- They can only refuse, and a dump restores triggers before grants.
 GRANT EXECUTE ON FUNCTION fenced_lock.guard() TO PUBLIC;
+GRANT EXECUTE ON FUNCTION fenced_lock.guard_watermark() TO PUBLIC;

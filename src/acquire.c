@@ -188,9 +188,8 @@ grant_again(Attempt *attempt, FlTable *table, const FlRow *row)
 	lease->fencing_token = row->fencing_token;
 	lease->owner_token = attempt->owner.token;
 	lease->expires_at = now + request->ttl;
-	if (fl_held_find(VARDATA_ANY(request->key),
-					 VARSIZE_ANY_EXHDR(request->key)) == NULL)
-		fl_held_pin(request->key, row->fencing_token, row->granted_xid);
+	if (fl_held_find_text(FL_LEASE, request->key) == NULL)
+		fl_held_pin(FL_LEASE, request->key, row->fencing_token, row->granted_xid);
 	fl_idle_timeout_lower(request->ttl);
 }
 
@@ -207,7 +206,7 @@ decide(Attempt *attempt, FlKeyMode mode)
 	View		view;
 
 	memset(attempt->lease, 0, sizeof(FlLease));
-	fl_table_open(&table, RowExclusiveLock);
+	fl_lock_rows_open(&table, RowExclusiveLock);
 	found = fl_row_find(&table, attempt->request->key, FL_LOOK_SELF, &row);
 	view = judge(attempt, found, &row);
 	if (view == KEY_OURS && mode == FL_DECIDE)

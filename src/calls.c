@@ -10,6 +10,7 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "acquire.h"
+#include "admit.h"
 #include "arguments.h"
 #include "compat.h"
 #include "errors.h"
@@ -38,6 +39,7 @@ PG_FUNCTION_INFO_V1(fenced_lock_renew);
 PG_FUNCTION_INFO_V1(fenced_lock_release);
 PG_FUNCTION_INFO_V1(fenced_lock_pin);
 PG_FUNCTION_INFO_V1(fenced_lock_pin_all);
+PG_FUNCTION_INFO_V1(fenced_lock_admit);
 PG_FUNCTION_INFO_V1(fenced_lock_lock_id);
 
 /*
@@ -207,6 +209,18 @@ fenced_lock_pin_all(PG_FUNCTION_ARGS)
 	fl_forbid_read_only("fenced_lock.pin_all()");
 	for (int i = 0; i < count; i++)
 		fl_pin(keys[i], token);
+	PG_RETURN_BOOL(true);
+}
+
+/* admit(key text, fencing_token bigint) */
+Datum
+fenced_lock_admit(PG_FUNCTION_ARGS)
+{
+	const text *key = fl_arg_key(fcinfo, 0);
+	int64		token = fl_arg_token(fcinfo, 1);
+
+	fl_forbid_read_only("fenced_lock.admit()");
+	fl_admit(key, token);
 	PG_RETURN_BOOL(true);
 }
 

@@ -3,8 +3,9 @@
  * durability.c
  *	  When a transaction of ours waits for the disk.
  *
- * A grant and a renewal are counted on by a client from the moment it is
- * told, so they are committed durably also under synchronous_commit = off.
+ * A grant, a renewal and the rise of a mark are counted on by a client from the
+ * moment it is told, so they are committed durably also under
+ * synchronous_commit = off.
  *
  * A release need not wait: if a crash loses it, the lease runs to its ttl and
  * nothing else happens.  That saves half the flushes of a cycle of acquire

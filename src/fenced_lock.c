@@ -43,7 +43,7 @@ _PG_init(void)
 	 * turns this off, together with synchronous_commit, for speed.
 	 */
 	DefineCustomBoolVariable("fenced_lock.durable_grants",
-							 "Makes grants and renewals wait for the disk also when synchronous_commit is off.",
+							 "Makes grants, renewals and new marks wait for the disk also when synchronous_commit is off.",
 							 NULL,
 							 &fl_durable_grants,
 							 true,

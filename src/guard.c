@@ -1,7 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * guard.c
- *	  The trigger that refuses writes of whoever has not pinned the row's key.
+ *	  The triggers that refuse writes of whoever has not pinned the row's key:
+ *	  guard() wants a lease of ours pinned, guard_watermark() an admitted token
+ *	  from elsewhere.
  *
  * The proof is never taken from a column or a setting: a column that shows
  * the token is replayed by every ORM that saves full rows, and a setting
@@ -28,10 +30,17 @@
 #include "utils/snapmgr.h"
 
 PG_FUNCTION_INFO_V1(fenced_lock_guard);
+PG_FUNCTION_INFO_V1(fenced_lock_guard_watermark);
+
+static const char *
+function_name(FlPinKind kind)
+{
+	return kind == FL_LEASE ? "guard" : "guard_watermark";
+}
 
 /* A misuse of the trigger function is an error that names table and trigger. */
 static void
-check_attachment(TriggerData *trigdata)
+check_attachment(FlPinKind kind, TriggerData *trigdata)
 {
 	Relation	relation = trigdata->tg_relation;
 	TriggerEvent event = trigdata->tg_event;
@@ -49,7 +58,9 @@ check_attachment(TriggerData *trigdata)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot truncate guarded table %s",
 						fl_relation_in_message(relation)),
-				 errdetail("TRUNCATE removes rows whose keys nobody has pinned."),
+				 kind == FL_LEASE ?
+				 errdetail("TRUNCATE removes rows whose keys nobody has pinned.") :
+				 errdetail("TRUNCATE removes rows for whose keys nobody has admitted a token."),
 				 errtable(relation)));
 	}
 	if (!TRIGGER_FIRED_FOR_ROW(event) || !TRIGGER_FIRED_BEFORE(event))
@@ -61,9 +72,10 @@ check_attachment(TriggerData *trigdata)
 	if (nargs != 1 && nargs != 2)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("trigger \"%s\" on table %s has %d arguments for guard(), which takes a key template and at most a stamp column",
+				 errmsg("trigger \"%s\" on table %s has %d arguments for %s(), which takes a key template and at most a stamp column",
 						trigdata->tg_trigger->tgname,
-						fl_relation_in_message(relation), nargs)));
+						fl_relation_in_message(relation), nargs,
+						function_name(kind))));
 }
 
 /* Read the trigger's arguments, once per statement and relation. */
@@ -91,37 +103,66 @@ get_guard(FunctionCallInfo fcinfo, TriggerData *trigdata)
 }
 
 static void
-refuse_unpinned(Relation relation, const char *key)
+refuse_unpinned(FlPinKind kind, Relation relation, const char *key)
 {
+	const char *table = fl_relation_in_message(relation);
+	const char *name = fl_key_in_message(key, strlen(key));
 	StringInfoData pinned;
 
 	initStringInfo(&pinned);
-	fl_held_describe(&pinned);
+	fl_held_describe(kind, &pinned);
+	if (kind == FL_MARK)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRITE_WITHOUT_PIN),
+				 errmsg("write to table %s without an admitted token for key \"%s\"; this transaction has admitted: %s",
+						table, name, pinned.data),
+				 errhint("Call fenced_lock.admit(key, fencing_token) in the writing transaction."),
+				 errtable(relation)));
 	ereport(ERROR,
 			(errcode(ERRCODE_WRITE_WITHOUT_PIN),
 			 errmsg("write to table %s without a pin of key \"%s\"; this transaction has pinned: %s",
-					fl_relation_in_message(relation),
-					fl_key_in_message(key, strlen(key)), pinned.data),
+					table, name, pinned.data),
 			 errhint("Call fenced_lock.pin(key, fencing_token) in the writing transaction."),
 			 errtable(relation)));
 }
 
+/* The granting was elsewhere, and a retry sees it. */
 static void
-refuse_stale_reads(Relation relation, const char *key, FlFreshness freshness)
+refuse_older_reads(FlPinKind kind, Relation relation, const char *key)
 {
-	if (freshness == FL_OLDER_THAN_GRANT)
+	const char *table = fl_relation_in_message(relation);
+	const char *name = fl_key_in_message(key, strlen(key));
+
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 kind == FL_LEASE ?
+			 errmsg("could not write to table %s: the statement's snapshot is older than the lease on key \"%s\"",
+					table, name) :
+			 errmsg("could not write to table %s: the statement's snapshot is older than the admission of the token for key \"%s\"",
+					table, name),
+			 errhint("Retry the transaction."),
+			 errtable(relation)));
+}
+
+/* The granting was here, and a retry would do the same. */
+static void
+refuse_own_grant(FlPinKind kind, Relation relation, const char *key)
+{
+	const char *table = fl_relation_in_message(relation);
+	const char *name = fl_key_in_message(key, strlen(key));
+
+	if (kind == FL_MARK)
 		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not write to table %s: the statement's snapshot is older than the lease on key \"%s\"",
-						fl_relation_in_message(relation),
-						fl_key_in_message(key, strlen(key))),
-				 errhint("Retry the transaction."),
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("could not write to table %s: the token for key \"%s\" was first admitted within the reach of the write's own snapshot",
+						table, name),
+				 errdetail("What the write has read may be older than the admission."),
+				 errhint("Admit the token in a statement or transaction of its own first, before the one that reads and writes."),
 				 errtable(relation)));
 	ereport(ERROR,
 			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 			 errmsg("could not write to table %s: key \"%s\" was acquired within the reach of the write's own snapshot",
-					fl_relation_in_message(relation),
-					fl_key_in_message(key, strlen(key))),
+					table, name),
 			 errdetail("What the write has read may be older than the lock."),
 			 errhint("Acquire in a transaction of its own, before the one that writes."),
 			 errtable(relation)));
@@ -129,28 +170,36 @@ refuse_stale_reads(Relation relation, const char *key, FlFreshness freshness)
 
 /* The pin that a row's write rests on, or an error. */
 static FlPin *
-require_pin(const FlGuardDefinition *guard, Relation relation, HeapTuple row)
+require_pin(FlPinKind kind, const FlGuardDefinition *guard, Relation relation,
+			HeapTuple row)
 {
 	StringInfoData key;
 	FlPin	   *pin;
-	FlFreshness freshness;
 
 	initStringInfo(&key);
 	fl_template_key(guard->template, relation, row, &key);
-	pin = fl_held_find(key.data, key.len);
+	pin = fl_held_find(kind, key.data, key.len);
 	if (pin == NULL)
-		refuse_unpinned(relation, key.data);
-	freshness = fl_pin_freshness(pin, GetActiveSnapshot());
-	if (freshness != FL_FRESH)
-		refuse_stale_reads(relation, key.data, freshness);
+		refuse_unpinned(kind, relation, key.data);
+	switch (fl_pin_freshness(pin, GetActiveSnapshot()))
+	{
+		case FL_FRESH:
+			break;
+		case FL_OLDER_THAN_GRANT:
+			refuse_older_reads(kind, relation, key.data);
+			break;
+		case FL_GRANTED_HERE:
+			refuse_own_grant(kind, relation, key.data);
+			break;
+	}
 	pfree(key.data);
 	return pin;
 }
 
 /* A row that a later token has stamped is not for this pin to change. */
 static void
-check_stamp(const FlGuardDefinition *guard, Relation relation, HeapTuple row,
-			const FlPin *pin)
+check_stamp(FlPinKind kind, const FlGuardDefinition *guard, Relation relation,
+			HeapTuple row, const FlPin *pin)
 {
 	bool		isnull;
 	int64		stamp;
@@ -165,7 +214,9 @@ check_stamp(const FlGuardDefinition *guard, Relation relation, HeapTuple row,
 				 errmsg("stale fencing token %lld: the row of table %s was last written under fencing token %lld",
 						(long long) fl_pin_token(pin),
 						fl_relation_in_message(relation), (long long) stamp),
-				 errdetail("The pinned token is current, so the row's stamp was not issued by this database."),
+				 kind == FL_LEASE ?
+				 errdetail("The pinned token is current, so the row's stamp was not issued by this database.") :
+				 errdetail("The admitted token is the highest that was seen for the key, so the row's stamp is a token of another kind, or the key's mark was lost."),
 				 errtablecol(relation, guard->stamp)));
 }
 
@@ -183,12 +234,8 @@ set_stamp(const FlGuardDefinition *guard, Relation relation, HeapTuple row,
 									 1, &column, &value, &isnull);
 }
 
-/*
- * guard('key template' [, 'stamp column']): BEFORE INSERT OR UPDATE OR DELETE
- * FOR EACH ROW, or BEFORE TRUNCATE FOR EACH STATEMENT.
- */
-Datum
-fenced_lock_guard(PG_FUNCTION_ARGS)
+static Datum
+guard_write(FlPinKind kind, FunctionCallInfo fcinfo)
 {
 	TriggerData *trigdata = (TriggerData *) fcinfo->context;
 	Relation	relation;
@@ -200,19 +247,20 @@ fenced_lock_guard(PG_FUNCTION_ARGS)
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function guard() can only be called as a trigger")));
-	check_attachment(trigdata);
+				 errmsg("function %s() can only be called as a trigger",
+						function_name(kind))));
+	check_attachment(kind, trigdata);
 	guard = get_guard(fcinfo, trigdata);
 	relation = trigdata->tg_relation;
 	row = trigdata->tg_trigtuple;
-	pin = require_pin(guard, relation, row);
+	pin = require_pin(kind, guard, relation, row);
 
 	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
 		return PointerGetDatum(set_stamp(guard, relation, row, pin));
 
 	if (TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
 	{
-		check_stamp(guard, relation, row, pin);
+		check_stamp(kind, guard, relation, row, pin);
 		return PointerGetDatum(row);
 	}
 
@@ -220,9 +268,26 @@ fenced_lock_guard(PG_FUNCTION_ARGS)
 	 * UPDATE.  The row may change its key: then both are to be pinned, and
 	 * the stamps of two keys have nothing to do with each other.
 	 */
-	new_pin = require_pin(guard, relation, trigdata->tg_newtuple);
+	new_pin = require_pin(kind, guard, relation, trigdata->tg_newtuple);
 	if (new_pin == pin)
-		check_stamp(guard, relation, row, pin);
+		check_stamp(kind, guard, relation, row, pin);
 	return PointerGetDatum(set_stamp(guard, relation, trigdata->tg_newtuple,
 									 new_pin));
+}
+
+/*
+ * guard('key template' [, 'stamp column']): BEFORE INSERT OR UPDATE OR DELETE
+ * FOR EACH ROW, or BEFORE TRUNCATE FOR EACH STATEMENT.
+ */
+Datum
+fenced_lock_guard(PG_FUNCTION_ARGS)
+{
+	return guard_write(FL_LEASE, fcinfo);
+}
+
+/* guard_watermark('key template' [, 'stamp column']): attached likewise */
+Datum
+fenced_lock_guard_watermark(PG_FUNCTION_ARGS)
+{
+	return guard_write(FL_MARK, fcinfo);
 }

@@ -7,14 +7,16 @@
  * lease was found current; from then on a guard need only look here.  Nothing
  * outlives the transaction, so a pooler has nothing to reset.
  *
+ * There are two kinds, which know nothing of each other: FL_LEASE pins stand
+ * for a lease, FL_MARK pins for the mark of tokens from elsewhere (admit()).
+ * What is "granted" by the latter is the rise of the mark to the token.
+ *
  * A pin belongs to the subtransaction that took it and goes with its
  * rollback.  So does the dropping of a pin (by one's own release): a key has
  * a stack of pins, newest first, and one that was dropped stays in it until
  * it is certain that the dropping stays.
  *
- * A pin also tells which reads it is good for.  Reads that are older than the
- * grant may show what the former holder has overwritten since, so a write
- * that rests on them is stale however current its token is.
+ * A pin also tells which reads it is good for; see freshness.c.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,17 +34,10 @@
 
 typedef struct HeldKey
 {
+	FlPinKind	kind;
 	const char *data;
 	Size		length;
 } HeldKey;
-
-/* What a look at the present shows as finished, kept for comparison. */
-typedef struct Horizon
-{
-	TransactionId xmax;
-	uint32		count;
-	TransactionId *running;		/* below xmax, not finished */
-} Horizon;
 
 struct FlPin
 {
@@ -55,7 +50,7 @@ struct FlPin
 	/* of a grant made by this transaction */
 	bool		granted_here;
 	CommandId	granted_command;	/* the statement, by its snapshot's curcid */
-	Horizon		granted_horizon;
+	FlHorizon	granted_horizon;
 	FlLease		lease;
 };
 
@@ -73,7 +68,7 @@ held_key_hash(const void *key, Size keysize pg_attribute_unused())
 {
 	const HeldKey *k = key;
 
-	return hash_bytes((const unsigned char *) k->data, (int) k->length);
+	return hash_bytes((const unsigned char *) k->data, (int) k->length) ^ k->kind;
 }
 
 static int
@@ -82,7 +77,7 @@ held_key_match(const void *a, const void *b, Size keysize pg_attribute_unused())
 	const HeldKey *ka = a;
 	const HeldKey *kb = b;
 
-	return ka->length == kb->length ?
+	return ka->kind == kb->kind && ka->length == kb->length ?
 		memcmp(ka->data, kb->data, ka->length) : 1;
 }
 
@@ -102,9 +97,9 @@ held_create(void)
 
 /* The pin in force for a key, or NULL. */
 FlPin *
-fl_held_find(const char *key, Size length)
+fl_held_find(FlPinKind kind, const char *key, Size length)
 {
-	HeldKey		k = {key, length};
+	HeldKey		k = {kind, key, length};
 	HeldEntry  *entry;
 
 	if (held == NULL)
@@ -116,6 +111,12 @@ fl_held_find(const char *key, Size length)
 	return entry->newest;
 }
 
+FlPin *
+fl_held_find_text(FlPinKind kind, const text *key)
+{
+	return fl_held_find(kind, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+}
+
 int64
 fl_pin_token(const FlPin *pin)
 {
@@ -123,9 +124,9 @@ fl_pin_token(const FlPin *pin)
 }
 
 static FlPin *
-push_pin(const text *key)
+push_pin(FlPinKind kind, const text *key)
 {
-	HeldKey		k = {VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)};
+	HeldKey		k = {kind, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)};
 	HeldEntry  *entry;
 	FlPin	   *pin;
 	bool		found;
@@ -154,76 +155,45 @@ push_pin(const text *key)
 
 /*
  * The key is pinned with a token that another transaction was granted.  The
- * caller has taken the key lock and found the token current under it.
+ * caller has taken the lock of that kind and found the token current under it.
  */
 void
-fl_held_pin(const text *key, int64 token, FullTransactionId granted_xid)
+fl_held_pin(FlPinKind kind, const text *key, int64 token,
+			FullTransactionId granted_xid)
 {
-	FlPin	   *pin = push_pin(key);
+	FlPin	   *pin = push_pin(kind, key);
 
 	pin->token = token;
 	pin->granted_xid = granted_xid;
 }
 
-/* What is finished now, for horizon_is_seen_by(). */
-static void
-take_horizon(Horizon *horizon)
+static FlPin *
+push_own_grant(FlPinKind kind, const text *key, int64 token)
 {
-	Snapshot	latest = GetLatestSnapshot();
+	FlPin	   *pin = push_pin(kind, key);
 
-	horizon->xmax = latest->xmax;
-	horizon->count = latest->xcnt;
-	if (latest->xcnt > 0)
-	{
-		Size		size = latest->xcnt * sizeof(TransactionId);
-
-		horizon->running = MemoryContextAlloc(TopTransactionContext, size);
-		memcpy(horizon->running, latest->xip, size);
-	}
-}
-
-static bool
-horizon_has_running(const Horizon *horizon, TransactionId xid)
-{
-	if (TransactionIdFollowsOrEquals(xid, horizon->xmax))
-		return true;
-	for (uint32 i = 0; i < horizon->count; i++)
-	{
-		if (TransactionIdEquals(xid, horizon->running[i]))
-			return true;
-	}
-	return false;
-}
-
-/*
- * Does a snapshot see as finished all that was finished at the horizon?  It
- * does unless something that it has as running had finished by then.
- */
-static bool
-horizon_is_seen_by(const Horizon *horizon, Snapshot snapshot)
-{
-	if (TransactionIdPrecedes(snapshot->xmax, horizon->xmax))
-		return false;
-	for (uint32 i = 0; i < snapshot->xcnt; i++)
-	{
-		if (!horizon_has_running(horizon, snapshot->xip[i]))
-			return false;
-	}
-	return true;
+	pin->token = token;
+	pin->granted_xid = GetTopFullTransactionId();
+	pin->granted_here = true;
+	pin->granted_command = GetActiveSnapshot()->curcid;
+	fl_horizon_take(&pin->granted_horizon);
+	return pin;
 }
 
 /* The key was granted to this transaction just now. */
 void
 fl_held_grant(const text *key, const FlLease *lease)
 {
-	FlPin	   *pin = push_pin(key);
+	FlPin	   *pin = push_own_grant(FL_LEASE, key, lease->fencing_token);
 
-	pin->token = lease->fencing_token;
-	pin->granted_xid = GetTopFullTransactionId();
-	pin->granted_here = true;
-	pin->granted_command = GetActiveSnapshot()->curcid;
 	pin->lease = *lease;
-	take_horizon(&pin->granted_horizon);
+}
+
+/* The key's mark was raised by this transaction just now. */
+void
+fl_held_raise(const text *key, int64 token)
+{
+	push_own_grant(FL_MARK, key, token);
 }
 
 /*
@@ -239,7 +209,7 @@ fl_held_grant(const text *key, const FlLease *lease)
 const FlLease *
 fl_held_same_statement(const text *key, int64 ttl)
 {
-	FlPin	   *pin = fl_held_find(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+	FlPin	   *pin = fl_held_find_text(FL_LEASE, key);
 
 	if (pin == NULL || !pin->granted_here || pin->lease.ttl != ttl ||
 		GetActiveSnapshot()->curcid != pin->granted_command ||
@@ -271,8 +241,8 @@ forget_dropped(FlPin *pin)
 void
 fl_held_drop(const text *key)
 {
-	HeldKey		k = {VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)};
-	FlPin	   *pin = fl_held_find(k.data, k.length);
+	HeldKey		k = {FL_LEASE, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)};
+	FlPin	   *pin = fl_held_find(k.kind, k.data, k.length);
 	HeldEntry  *entry;
 
 	if (pin == NULL)
@@ -280,38 +250,6 @@ fl_held_drop(const text *key)
 	pin->dropped_in = GetCurrentSubTransactionId();
 	entry = hash_search(held, &k, HASH_FIND, NULL);
 	entry->newest = forget_dropped(entry->newest);
-}
-
-static FullTransactionId
-widen(TransactionId xid)
-{
-	FullTransactionId next = ReadNextFullTransactionId();
-	uint32		epoch = EpochFromFullTransactionId(next);
-
-	if (xid > XidFromFullTransactionId(next))
-		epoch--;
-	return FullTransactionIdFromEpochAndXid(epoch, xid);
-}
-
-/*
- * Was the grant made by a transaction that a snapshot sees as committed?
- * (The granting transaction did commit, or its row would not be there.)
- *
- * This asks the snapshot about a transaction id and does not look for the row
- * through it, since that would leave predicate locks on the index, with which
- * disjoint keys fail each other under SERIALIZABLE.  Ids are compared in full
- * first: a lease may be kept alive for longer than 2^31 transactions.
- */
-FlFreshness
-fl_grant_freshness(FullTransactionId granted_xid, Snapshot snapshot)
-{
-	if (FullTransactionIdEquals(granted_xid, GetTopFullTransactionIdIfAny()))
-		return FL_GRANTED_HERE;
-	if (FullTransactionIdPrecedes(granted_xid, widen(snapshot->xmin)))
-		return FL_FRESH;
-	if (XidInMVCCSnapshot(XidFromFullTransactionId(granted_xid), snapshot))
-		return FL_OLDER_THAN_GRANT;
-	return FL_FRESH;
 }
 
 /*
@@ -330,14 +268,14 @@ fl_pin_freshness(const FlPin *pin, Snapshot snapshot)
 		return fl_grant_freshness(pin->granted_xid, snapshot);
 	if (IsolationUsesXactSnapshot() ||
 		snapshot->curcid <= pin->granted_command ||
-		!horizon_is_seen_by(&pin->granted_horizon, snapshot))
+		!fl_horizon_is_seen_by(&pin->granted_horizon, snapshot))
 		return FL_GRANTED_HERE;
 	return FL_FRESH;
 }
 
-/* Append the pinned keys, some of them, for an error message. */
+/* Append the keys pinned in that way, some of them, for an error message. */
 void
-fl_held_describe(StringInfo into)
+fl_held_describe(FlPinKind kind, StringInfo into)
 {
 	const int	most = 5;
 	HASH_SEQ_STATUS status;
@@ -349,7 +287,7 @@ fl_held_describe(StringInfo into)
 		hash_seq_init(&status, held);
 		while ((entry = hash_seq_search(&status)) != NULL)
 		{
-			if (entry->newest == NULL ||
+			if (entry->key.kind != kind || entry->newest == NULL ||
 				entry->newest->dropped_in != InvalidSubTransactionId)
 				continue;
 			if (count++ >= most)

@@ -8,10 +8,9 @@
 #ifndef FENCED_LOCK_HELD_H
 #define FENCED_LOCK_HELD_H
 
-#include "access/transam.h"
 #include "datatype/timestamp.h"
+#include "freshness.h"
 #include "lib/stringinfo.h"
-#include "utils/snapshot.h"
 #include "utils/uuid.h"
 
 /* What a call to acquire answers, and what a repeated one answers again. */
@@ -26,29 +25,27 @@ typedef struct FlLease
 	int32		retry_after_ms; /* of a refusal */
 } FlLease;
 
-/* Is a pin good for a write whose reads are those of a snapshot? */
-typedef enum FlFreshness
+/* What a pin stands for. */
+typedef enum FlPinKind
 {
-	FL_FRESH,
-	FL_OLDER_THAN_GRANT,		/* granted elsewhere: a retry sees it */
-	FL_GRANTED_HERE				/* by this transaction: a retry can't help */
-} FlFreshness;
+	FL_LEASE,					/* pin(), or a grant */
+	FL_MARK						/* admit() */
+} FlPinKind;
 
 typedef struct FlPin FlPin;
 
-extern FlPin *fl_held_find(const char *key, Size length);
+extern FlPin *fl_held_find(FlPinKind kind, const char *key, Size length);
+extern FlPin *fl_held_find_text(FlPinKind kind, const text *key);
 extern int64 fl_pin_token(const FlPin *pin);
 extern FlFreshness fl_pin_freshness(const FlPin *pin, Snapshot snapshot);
 extern const FlLease *fl_held_same_statement(const text *key, int64 ttl);
 
-extern void fl_held_pin(const text *key, int64 token,
+extern void fl_held_pin(FlPinKind kind, const text *key, int64 token,
 						FullTransactionId granted_xid);
 extern void fl_held_grant(const text *key, const FlLease *lease);
+extern void fl_held_raise(const text *key, int64 token);
 extern void fl_held_drop(const text *key);
-extern void fl_held_describe(StringInfo into);
-
-extern FlFreshness fl_grant_freshness(FullTransactionId granted_xid,
-									  Snapshot snapshot);
+extern void fl_held_describe(FlPinKind kind, StringInfo into);
 
 extern void fl_held_init(void);
 

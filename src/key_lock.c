@@ -28,6 +28,7 @@
 #define KEY_CLASS		17996
 #define LINE_CLASS		17997
 #define SEQUENCE_CLASS	17998
+#define MARK_CLASS		17999
 
 static void
 key_tag(LOCKTAG *tag, FlKeyId id)
@@ -242,6 +243,20 @@ fl_line_wake_head(FlKeyId id)
 		if (proc != NULL)
 			SetLatch(&proc->procLatch);
 	}
+}
+
+/*
+ * Keep everybody else from admitting a key to the end of the transaction,
+ * waiting for whoever does so already.
+ */
+void
+fl_mark_lock(FlKeyId id)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, (uint32) (id >> 32), (uint32) id,
+						 MARK_CLASS);
+	lock_tag(&tag, ExclusiveLock, false);
 }
 
 /* Order the moves of the token sequence (Exclusive) against draws (Share). */

@@ -11,6 +11,8 @@
  *	17996	one key: database OID, 64 bits of a keyed hash of the key
  *	17997	the line of those who wait for the key: the same
  *	17998	the token sequence: database OID, the sequence's OID
+ *	17999	the key's mark, of tokens from elsewhere: as 17996.  It has nothing
+ *			to do with the key's lock, and has one mode
  *
  * Three modes of the key's lock do the whole protocol:
  *
@@ -60,6 +62,8 @@ extern FlLockResult fl_line_lock_within(FlKeyId id, int64 microseconds,
 										bool report_deadlock);
 extern void fl_line_unlock(FlKeyId id);
 extern void fl_line_wake_head(FlKeyId id);
+
+extern void fl_mark_lock(FlKeyId id);
 
 extern void fl_sequence_lock(Oid sequence, LOCKMODE mode);
 extern void fl_sequence_unlock(Oid sequence, LOCKMODE mode);

@@ -83,7 +83,7 @@ fl_lease_renew(const text *key, const pg_uuid_t *owner_token, int64 ttl,
 
 	id = fl_key_id(key);
 	fl_key_lock(id, FL_RENEW);
-	fl_table_open(&table, RowExclusiveLock);
+	fl_lock_rows_open(&table, RowExclusiveLock);
 	if (find_writable(&table, key, &owner, &row) &&
 		row.expires_at > (now = GetCurrentTimestamp()))
 	{
@@ -129,7 +129,7 @@ fl_lease_release(const text *key, const pg_uuid_t *owner_token)
 	 * not wait is refused if anybody else waits.
 	 */
 	id = fl_key_id(key);
-	if (live || fl_held_find(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)) != NULL)
+	if (live || fl_held_find_text(FL_LEASE, key) != NULL)
 		fl_key_lock(id, FL_DECIDE);
 	else if (!fl_key_lock_try(id, FL_DECIDE))
 	{
@@ -140,7 +140,7 @@ fl_lease_release(const text *key, const pg_uuid_t *owner_token)
 		return true;
 	}
 
-	fl_table_open(&table, RowExclusiveLock);
+	fl_lock_rows_open(&table, RowExclusiveLock);
 	if (find_writable(&table, key, &owner, &row))
 	{
 		now = GetCurrentTimestamp();

@@ -8,27 +8,11 @@
 #ifndef FENCED_LOCK_LOCK_ROW_H
 #define FENCED_LOCK_LOCK_ROW_H
 
-#include "access/htup.h"
 #include "access/transam.h"
 #include "common/sha2.h"
 #include "datatype/timestamp.h"
-#include "storage/lockdefs.h"
+#include "keyed_table.h"
 #include "utils/jsonb.h"
-#include "utils/relcache.h"
-
-/* The table, opened. */
-typedef struct FlTable
-{
-	Relation	heap;
-	Relation	index;			/* on (key, fencing_token) */
-} FlTable;
-
-/* Which present a look sees; see fl_row_find(). */
-typedef enum FlLook
-{
-	FL_LOOK_SELF,
-	FL_LOOK_LATEST
-} FlLook;
 
 typedef struct FlRow
 {
@@ -43,8 +27,7 @@ typedef struct FlRow
 	TimestampTz expires_at;
 } FlRow;
 
-extern void fl_table_open(FlTable *table, LOCKMODE mode);
-extern void fl_table_close(FlTable *table, LOCKMODE mode);
+extern void fl_lock_rows_open(FlTable *table, LOCKMODE mode);
 
 extern bool fl_row_find(FlTable *table, const text *key, FlLook look,
 						FlRow *row);

@@ -150,7 +150,7 @@ refuse_old_snapshot(const text *key, int64 token, const FlRow *row)
 void
 fl_pin(const text *key, int64 token)
 {
-	FlPin	   *pin = fl_held_find(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+	FlPin	   *pin = fl_held_find_text(FL_LEASE, key);
 	FlRow		row;
 
 	if (pin != NULL && fl_pin_token(pin) == token)
@@ -163,6 +163,6 @@ fl_pin(const text *key, int64 token)
 	refuse(judge(key, token, &row), key, token, &row);
 	refuse_old_snapshot(key, token, &row);
 
-	fl_held_pin(key, token, row.granted_xid);
+	fl_held_pin(FL_LEASE, key, token, row.granted_xid);
 	fl_idle_timeout_lower(row.ttl);
 }

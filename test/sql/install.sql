@@ -26,6 +26,7 @@ SELECT proname, pg_get_function_arguments(oid) AS arguments
 -- The columns that are promised.
 \d fenced_lock.lease
 \d fenced_lock.lock_row
+\d fenced_lock.watermark
 \d fenced_lock.locks
 \d fenced_lock.guards
 \d fenced_lock.token_seq

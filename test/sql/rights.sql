@@ -16,7 +16,10 @@ END $$;
 CREATE TABLE right_wallets (id int PRIMARY KEY, balance int);
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON right_wallets
   FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard('right:{id}');
-GRANT ALL ON right_wallets TO fl_app, fl_other;
+CREATE TABLE right_marked (id int PRIMARY KEY);
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON right_marked
+  FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard_watermark('right:{id}');
+GRANT ALL ON right_wallets, right_marked TO fl_app, fl_other;
 GRANT CREATE ON SCHEMA public TO fl_app;
 CREATE TABLE using_it (statement text);
 INSERT INTO using_it VALUES
@@ -25,6 +28,7 @@ INSERT INTO using_it VALUES
   ('SELECT fenced_lock.release(''right:x'', gen_random_uuid())'),
   ('SELECT fenced_lock.pin(''right:none'', 1)'),
   ('SELECT fenced_lock.pin_all(''{right:none}'', 1)'),
+  ('SELECT fenced_lock.admit(''right:admitted'', 1)'),
   ('SELECT fenced_lock.lock_id(''right:x'')'),
   ('SELECT * FROM fenced_lock.locks'),
   ('SELECT * FROM fenced_lock.guards');
@@ -38,6 +42,12 @@ INSERT INTO breaking_it VALUES
   ('TRUNCATE fenced_lock.lock_row'),
   ('LOCK fenced_lock.lock_row'),
   ('SELECT * FROM fenced_lock.lock_row FOR UPDATE'),
+  ('INSERT INTO fenced_lock.watermark VALUES (''x'', 1, now())'),
+  ('UPDATE fenced_lock.watermark SET fencing_token = 1'),
+  ('DELETE FROM fenced_lock.watermark'),
+  ('TRUNCATE fenced_lock.watermark'),
+  ('LOCK fenced_lock.watermark'),
+  ('SELECT * FROM fenced_lock.watermark FOR UPDATE'),
   ('SELECT * FROM fenced_lock.hash_seed'),
   ('UPDATE fenced_lock.hash_seed SET seed = gen_random_uuid()'),
   ('SELECT nextval(''fenced_lock.token_seq'')'),
@@ -68,6 +78,7 @@ SELECT statement, outcome(statement) FROM using_it;
 -- The trigger function is for everybody: it can only refuse.
 SELECT outcome('UPDATE right_wallets SET balance = 0');
 SELECT outcome('INSERT INTO right_wallets VALUES (1, 0)');
+SELECT outcome('INSERT INTO right_marked VALUES (1)');
 RESET ROLE;
 -- allow is the one grant; it can be repeated.
 SELECT fenced_lock.allow('fl_app');
@@ -116,7 +127,7 @@ SELECT c.oid::regclass AS relation, a.privilege_type
 ORDER BY 1, 2;
 SELECT p.oid::regprocedure AS function
   FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
- WHERE pronamespace = 'fenced_lock'::regnamespace AND a.grantee = 0;
+ WHERE pronamespace = 'fenced_lock'::regnamespace AND a.grantee = 0 ORDER BY 1;
 SELECT a.privilege_type FROM pg_namespace n, aclexplode(n.nspacl) a WHERE nspname = 'fenced_lock' AND a.grantee = 0;
 SELECT extconfig::regclass[] AS dumped FROM pg_extension WHERE extname = 'fenced_lock';
 
@@ -139,7 +150,7 @@ UNION ALL
 SELECT n.nspname::text, a.grantee::regrole, a.privilege_type FROM pg_namespace n, aclexplode(n.nspacl) a
  WHERE nspname = 'fenced_lock' AND a.grantee <> n.nspowner;
 ROLLBACK;
-DROP TABLE right_wallets, using_it, breaking_it;
+DROP TABLE right_wallets, right_marked, using_it, breaking_it;
 REVOKE CREATE ON SCHEMA public FROM fl_app;
 DROP FUNCTION outcome;
 DROP ROLE fl_app, fl_other, "fl odd ""name""", fl_reader;
