@@ -32,7 +32,7 @@ BEGIN
   RETURN nodes(explained->0->'Plan');
 END $$;
 CREATE FUNCTION try_form(form text, settings text[])
-RETURNS TABLE (plan text, verdict text, "current pin" text, "stale token" text, "no pin" text, "another key's pin" text, "never issued" text)
+RETURNS TABLE (verdict text, plan text, "current pin" text, "stale token" text, "no pin" text, "another key's pin" text, "never issued" text)
 LANGUAGE plpgsql AS $$
 DECLARE
   setting text;

@@ -46,7 +46,9 @@ SELECT path, t.* FROM (VALUES
   ('row moves, only its new key pinned', 'UPDATE ledger SET region = ''us'', id = 4 WHERE id = 1', '{path:4}'),
   ('rows of three partitions', 'UPDATE ledger SET amount = 0', '{path:1,path:2,path:3,path:5}'),
   ('rows of three partitions, one key not pinned', 'UPDATE ledger SET amount = 0', '{path:1,path:2,path:3}'),
--- A detached partition loses the trigger, and so does what is to become one.
+-- Disabled at the root it is disabled everywhere. A detached partition loses it.
+  ('DISABLE TRIGGER, partitioned table', 'ALTER TABLE ledger DISABLE TRIGGER zz_guard; UPDATE ledger_us SET amount = 0', '{path:2}'),
+  ('DISABLE and ENABLE TRIGGER, partitioned table', 'ALTER TABLE ledger DISABLE TRIGGER zz_guard; ALTER TABLE ledger ENABLE TRIGGER zz_guard; UPDATE ledger_us SET amount = 0', '{path:2}'),
   ('partition after DETACH', 'ALTER TABLE ledger DETACH PARTITION ledger_us; UPDATE ledger_us SET amount = 0', '{path:2}'),
   ('DROP of a partition', 'DROP TABLE ledger_us', '{path:2}'),
   ('ATTACH of a table with rows', 'CREATE TABLE more (LIKE ledger); INSERT INTO more VALUES (4, ''more'', 0); ALTER TABLE ledger ATTACH PARTITION more FOR VALUES IN (''more'')', '{path:4}')

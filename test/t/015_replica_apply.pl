@@ -11,7 +11,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $origin = new_node('origin', 'wal_level = logical');
+my $origin = new_node('origin', 'wal_level = logical', 'max_wal_senders = 5');
 # An apply worker that fails is started again at once.
 my $subscriber = new_node('subscriber', 'wal_retrieve_retry_interval = 100ms');
 
@@ -101,10 +101,10 @@ $subscriber->safe_psql('postgres',
 is(enabled($subscriber), 'A', 'the guard fires always');
 $origin->safe_psql('postgres',
 	"UPDATE wallet SET balance = 80 FROM fenced_lock.pin('wallet:1', $token)");
-$subscriber->wait_for_log(
-	qr/ERROR:  (?:LF101: )?write to table public\.wallet without a pin of key "wallet:1"/,
-	$position);
-pass('ENABLE ALWAYS TRIGGER at a subscriber: refused');
+ok( $subscriber->wait_for_log(
+		qr/ERROR:  (?:LF101: )?write to table public\.wallet without a pin of key "wallet:1"/,
+		$position),
+	'logical replication apply, ENABLE ALWAYS TRIGGER: refused');
 is(rows($subscriber), "1|90|$token", 'and nothing is applied');
 $subscriber->safe_psql('postgres',
 	'ALTER TABLE wallet ENABLE TRIGGER zz_guard');
