@@ -20,7 +20,7 @@ BEGIN
 END $$;
 
 -- All rows of all tables, and where they lie.
-CREATE FUNCTION guarded_rows() RETURNS text LANGUAGE plpgsql SET max_parallel_workers_per_gather = 0 AS $$
+CREATE FUNCTION guarded_rows() RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET max_parallel_workers_per_gather = 0 AS $$
 DECLARE
   tab regclass;
   found text;
