@@ -168,6 +168,7 @@ SELECT path, t.* FROM (VALUES
   ('session_replication_role = replica', 'SET LOCAL session_replication_role = replica; UPDATE wallet SET balance = 0 WHERE id = 1', 'path:1'),
   ('session_replication_role = local', 'SET LOCAL session_replication_role = local; UPDATE wallet SET balance = 0 WHERE id = 1', 'path:1'),
   ('replica, ENABLE ALWAYS TRIGGER', 'ALTER TABLE wallet ENABLE ALWAYS TRIGGER zz_guard; SET LOCAL session_replication_role = replica; UPDATE wallet SET balance = 0 WHERE id = 1', 'path:1'),
+  ('ENABLE REPLICA TRIGGER', 'ALTER TABLE wallet ENABLE REPLICA TRIGGER zz_guard; UPDATE wallet SET balance = 0 WHERE id = 1', 'path:1'),
   ('DISABLE TRIGGER', 'ALTER TABLE wallet DISABLE TRIGGER zz_guard; UPDATE wallet SET balance = 0 WHERE id = 1', 'path:1'),
   ('copy of the table made with LIKE', 'CREATE TABLE copied (LIKE wallet INCLUDING ALL); INSERT INTO copied SELECT * FROM wallet', 'path:1'),
   ('ALTER TABLE that rewrites', 'ALTER TABLE wallet ALTER balance TYPE bigint USING 0', 'path:1'),

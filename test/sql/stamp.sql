@@ -53,6 +53,15 @@ CREATE TRIGGER a_forge BEFORE INSERT OR UPDATE ON wallet FOR EACH ROW EXECUTE FU
 UPDATE wallet SET balance = 7 FROM fenced_lock.pin('stamp:1', :t1) WHERE id = 1;
 SELECT * FROM stamps WHERE id = 1;
 DROP TRIGGER a_forge ON wallet;
+-- What a later one puts there stays, so that the next write is refused.
+CREATE TRIGGER zzz_forge BEFORE UPDATE ON wallet FOR EACH ROW EXECUTE FUNCTION forge();
+BEGIN;
+SELECT fenced_lock.pin('stamp:1', :t1);
+SELECT outcome('UPDATE wallet SET balance = 8 WHERE id = 1');
+SELECT * FROM stamps WHERE id = 1;
+SELECT outcome('UPDATE wallet SET balance = 9 WHERE id = 1');
+ROLLBACK;
+DROP TRIGGER zzz_forge ON wallet;
 
 -- Never believed: as high as it may be, it does not stand for a pin.
 SELECT statement, outcome(statement) FROM (VALUES
