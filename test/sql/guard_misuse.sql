@@ -11,8 +11,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
   RETURN format('%s: %s', SQLSTATE, SQLERRM);
 END $$;
-CREATE TABLE victim (id int, gone int, small int4, exact numeric, word text, flag bit, at timestamptz, raw bytea, fixed char(4),
-  f float8, twice int GENERATED ALWAYS AS (id * 2) STORED, twice8 int8 GENERATED ALWAYS AS (id * 2) STORED, fence int8);
+CREATE TABLE victim (id int, gone int, twice int GENERATED ALWAYS AS (id * 2) STORED, twice8 int8 GENERATED ALWAYS AS (id * 2) STORED, fence int8);
 ALTER TABLE victim DROP COLUMN gone;
 CREATE VIEW victim_view AS SELECT id FROM victim;
 
@@ -46,14 +45,10 @@ SELECT arguments, attach('BEFORE INSERT ON victim FOR EACH ROW', arguments) FROM
   ('''m:{'''),
   ('''m:{{'''),
   (''''''),
-  ('''m:{exact}'''), ('''m:{flag}'''), ('''m:{at}'''), ('''m:{raw}'''), ('''m:{fixed}'''), ('''m:{f}'''),
   ('''m:{twice}'''),
   ('''m:{id}'', ''nothing'''),
   ('''m:{id}'', ''gone'''),
   ('''m:{id}'', '''''),
-  ('''m:{id}'', ''small'''),
-  ('''m:{id}'', ''exact'''),
-  ('''m:{id}'', ''word'''),
   ('''m:{id}'', ''twice8'''),
   ('''m:{fence}'', ''fence'''),
   ('''m:{id}'', ''xmin''')) v(arguments);

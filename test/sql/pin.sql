@@ -80,20 +80,6 @@ SELECT fenced_lock.pin_all(ARRAY['pin:2'], :t2);
 UPDATE pin_wallets SET balance = 50 WHERE id = 2;
 ROLLBACK;
 
--- One statement does a guarded write, behind any pooler.
-UPDATE pin_wallets SET balance = balance - 10 FROM fenced_lock.pin('pin:2', :t2) WHERE id = 2 RETURNING balance;
-UPDATE pin_wallets SET balance = balance - 10 WHERE id = 2 AND fenced_lock.pin('pin:2', :t2) RETURNING balance;
-INSERT INTO pin_wallets SELECT 1, 7 FROM fenced_lock.pin('pin:1', :t3) RETURNING id;
-DELETE FROM pin_wallets USING fenced_lock.pin('pin:1', :t3) WHERE id = 1 RETURNING id;
-\set VERBOSITY sqlstate
-UPDATE pin_wallets SET balance = 0 FROM fenced_lock.pin('pin:1', :t1) WHERE id = 2;
-UPDATE pin_wallets SET balance = 0 FROM fenced_lock.pin('pin:1', :t3) WHERE id = 2;
-DELETE FROM pin_wallets USING fenced_lock.pin('pin:4', :t4) WHERE id = 2;
-\set VERBOSITY default
--- UPDATE 0 may be "no such row".
-UPDATE pin_wallets SET balance = 0 FROM fenced_lock.pin('pin:2', :t2) WHERE id = 77 RETURNING id;
-SELECT * FROM pin_wallets ORDER BY id;
-
 -- A release ends what was pinned: later writes of its transaction are refused.
 BEGIN;
 SELECT fenced_lock.pin('pin:2', :t2);
