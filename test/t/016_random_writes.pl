@@ -40,28 +40,37 @@ sql(q{
 
 	CREATE SEQUENCE log_order;
 	CREATE TABLE grants (n bigint, wallet int, token bigint, xid xid8, seen pg_snapshot);
-	CREATE TABLE releases (token bigint);
+	CREATE TABLE releases (LIKE grants);
+	CREATE TABLE ends (token bigint, expires_at timestamptz);
 	CREATE TABLE writes (n bigint, wallet int, op text, said bigint, stamp bigint,
-		was_read bigint, before bigint, after bigint, xid xid8, seen pg_snapshot);
+		was_read bigint, before bigint, after bigint, xid xid8, seen pg_snapshot,
+		-- when the statement came in, if it is the one that has pinned
+		pinned_at timestamptz);
 
 	-- What the client says in the comment before its statement.
 	CREATE FUNCTION said(what text) RETURNS bigint LANGUAGE sql AS $$
 		SELECT substring(current_query() FROM '^/\*[^*]* ' || what || ':(\d+)')::bigint
 	$$;
 
+	CREATE FUNCTION log_write(wallet int, op text, stamp bigint, was_read bigint, before bigint, after bigint)
+	RETURNS void LANGUAGE sql AS $$
+		INSERT INTO writes VALUES (nextval('log_order'), wallet, op, said(wallet::text), stamp,
+			was_read, before, after, pg_current_xact_id(), pg_current_snapshot(),
+			CASE said('pins') WHEN wallet THEN statement_timestamp() END)
+	$$;
+
 	-- A changed key is a row that goes and one that comes.
 	CREATE FUNCTION log_write() RETURNS trigger LANGUAGE plpgsql AS $$
 	BEGIN
-		IF TG_OP = 'DELETE' OR TG_OP = 'UPDATE' AND OLD.id <> NEW.id THEN
-			INSERT INTO writes VALUES (nextval('log_order'), OLD.id, TG_OP, said(OLD.id::text),
-				NULL, NULL, OLD.balance, NULL, pg_current_xact_id(), pg_current_snapshot());
-		END IF;
-		IF TG_OP = 'INSERT' OR TG_OP = 'UPDATE' AND OLD.id <> NEW.id THEN
-			INSERT INTO writes VALUES (nextval('log_order'), NEW.id, TG_OP, said(NEW.id::text),
-				NEW.fence, NULL, NULL, NEW.balance, pg_current_xact_id(), pg_current_snapshot());
-		ELSIF TG_OP = 'UPDATE' THEN
-			INSERT INTO writes VALUES (nextval('log_order'), NEW.id, TG_OP, said(NEW.id::text),
-				NEW.fence, said('read'), OLD.balance, NEW.balance, pg_current_xact_id(), pg_current_snapshot());
+		IF TG_OP = 'DELETE' THEN
+			PERFORM log_write(OLD.id, TG_OP, NULL, NULL, OLD.balance, NULL);
+		ELSIF TG_OP = 'INSERT' THEN
+			PERFORM log_write(NEW.id, TG_OP, NEW.fence, NULL, NULL, NEW.balance);
+		ELSIF OLD.id <> NEW.id THEN
+			PERFORM log_write(OLD.id, TG_OP, NULL, NULL, OLD.balance, NULL);
+			PERFORM log_write(NEW.id, TG_OP, NEW.fence, NULL, NULL, NEW.balance);
+		ELSE
+			PERFORM log_write(NEW.id, TG_OP, NEW.fence, said('read'), OLD.balance, NEW.balance);
 		END IF;
 		RETURN NULL;
 	END $$;
@@ -71,14 +80,17 @@ sql(q{
 	CREATE TRIGGER zz_log AFTER INSERT OR UPDATE OR DELETE ON wallets
 		FOR EACH ROW EXECUTE FUNCTION log_write();
 
-	-- Here, as in log_write(), each statement has a snapshot of its own, save
-	-- from REPEATABLE READ on, where nobody acquires.
+	-- Here each statement has a snapshot of its own, which is younger than what
+	-- the one before it has done; not so from REPEATABLE READ on.
 	CREATE FUNCTION take(wallet int, ttl interval, owner uuid, wait interval)
 	RETURNS fenced_lock.lease LANGUAGE plpgsql AS $$
 	DECLARE
 		lease fenced_lock.lease;
 	BEGIN
 		lease := fenced_lock.try_acquire('wallet:' || wallet, ttl, owner, wait => wait);
+		IF lease.acquired THEN
+			INSERT INTO ends VALUES (lease.fencing_token, lease.expires_at);
+		END IF;
 		IF lease.acquired AND NOT lease.already_held THEN
 			INSERT INTO grants VALUES (nextval('log_order'), wallet, lease.fencing_token,
 				pg_current_xact_id(), pg_current_snapshot());
@@ -86,13 +98,25 @@ sql(q{
 		RETURN lease;
 	END $$;
 
-	CREATE FUNCTION give_back(wallet int, owner uuid, token bigint)
-	RETURNS boolean LANGUAGE plpgsql AS $$
+	CREATE FUNCTION keep(wallet int, owner uuid, ttl interval) RETURNS boolean LANGUAGE plpgsql AS $$
+	DECLARE
+		renewed_to timestamptz := fenced_lock.renew('wallet:' || wallet, owner, ttl);
+	BEGIN
+		INSERT INTO ends SELECT fencing_token, expires_at FROM fenced_lock.lock_row
+		 WHERE key = 'wallet:' || wallet AND expires_at = renewed_to;
+		RETURN renewed_to IS NOT NULL;
+	END $$;
+
+	-- True may also mean that a lease had ended anyway: that is not logged.
+	CREATE FUNCTION give_back(wallet int, owner uuid) RETURNS boolean LANGUAGE plpgsql AS $$
 	BEGIN
 		IF NOT fenced_lock.release('wallet:' || wallet, owner) THEN
 			RETURN false;
 		END IF;
-		INSERT INTO releases VALUES (token);
+		INSERT INTO releases
+		SELECT nextval('log_order'), wallet, fencing_token, pg_current_xact_id(),
+		       CASE current_setting('transaction_isolation') WHEN 'read committed' THEN pg_current_snapshot() END
+		  FROM fenced_lock.lock_row WHERE key = 'wallet:' || wallet AND owner_digest IS NULL;
 		RETURN true;
 	END $$;
 
@@ -141,7 +165,7 @@ is($err, '', 'each answer was what the transaction\'s own pins allow');
 cmp_ok($count{statements}, '>=', $statements, 'so many statements wrote or tried to');
 
 # What the logs show to be wrong; each query counts it.
-sql('CREATE INDEX ON grants (wallet, token); ANALYZE');
+sql('CREATE INDEX ON grants (wallet, token); CREATE INDEX ON ends (token); ANALYZE');
 foreach my $check (
 	[
 		'every write that was committed came with a pin',
@@ -158,6 +182,15 @@ foreach my $check (
 		'FROM writes w JOIN LATERAL
 		      (SELECT * FROM grants WHERE wallet = w.wallet AND token > w.said ORDER BY token LIMIT 1) g ON true
 		 WHERE NOT CASE WHEN g.xid = w.xid THEN w.n < g.n ELSE pg_visible_in_snapshot(w.xid, g.seen) END'
+	],
+	[
+		'none was committed after its own lease was released',
+		'FROM writes w JOIN releases r ON r.wallet = w.wallet AND r.token = w.said
+		 WHERE NOT CASE WHEN r.xid = w.xid THEN w.n < r.n ELSE pg_visible_in_snapshot(w.xid, r.seen) END'
+	],
+	[
+		'none has pinned after the end of its lease',
+		'FROM writes w WHERE pinned_at > (SELECT max(expires_at) FROM ends WHERE token = w.said)'
 	],
 	[
 		'tokens of a key rise in the order of its grants',
@@ -194,17 +227,18 @@ is( sql('SELECT sum(balance) FROM wallets'),
 	'the sum of all wallets is what the clients have counted');
 
 # Has there been anything to see?
-(   $count{committed_writes}, $count{reads_checked},
+(   $count{committed_writes}, $count{reads_checked}, $count{ends_checked},
 	$count{grants}, $count{takeovers}) = split /\|/, sql(
 	'SELECT (SELECT count(*) FROM writes),
 	        (SELECT count(was_read) FROM writes),
+	        (SELECT count(pinned_at) FROM writes),
 	        count(*),
 	        count(*) FILTER (WHERE last IS NOT NULL AND last NOT IN (SELECT token FROM releases))
 	   FROM (SELECT lag(token) OVER (PARTITION BY wallet ORDER BY token) AS last FROM grants) g');
 note "seed $seed: ", join ', ', map { "$_ $count{$_}" } sort keys %count;
 foreach my $what (
 	'grants', 'takeovers', 'renewals', 'releases', 'rollbacks',
-	'committed_writes', 'reads_checked', 'LF001', 'LF002', 'LF101', 'LF102',
+	'committed_writes', 'reads_checked', 'ends_checked', 'LF001', 'LF002', 'LF101', 'LF102',
 	'40001', 'old_snapshots', '23505')
 {
 	cmp_ok($count{$what}, '>', 0, "there were: $what");

@@ -165,11 +165,11 @@ count_refusal(Client *c, const PGresult *res)
 }
 
 /*
- * Run a statement, saying what is pinned and, if not -1, what was read.  The
- * caller clears the result.  A connection that fails ends the program.
+ * Run a statement, saying before it what is pinned, and what the caller has to
+ * say.  The caller clears the result.  A connection that fails ends the program.
  */
 static PGresult *
-run(Client *c, int64_t read, const char *sql)
+run(Client *c, const char *says, const char *sql)
 {
 	char		text[1500] = "/*";
 	size_t		end = 2;
@@ -182,9 +182,7 @@ run(Client *c, int64_t read, const char *sql)
 			end += (size_t) sprintf(text + end, " %d:%" PRId64, key,
 									c->state.pinned[key]);
 	}
-	if (read >= 0)
-		end += (size_t) sprintf(text + end, " read:%" PRId64, read);
-	snprintf(text + end, sizeof(text) - end, " */ %s", sql);
+	snprintf(text + end, sizeof(text) - end, "%s */ %s", says, sql);
 
 	res = PQexec(c->conn, text);
 	sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
@@ -212,14 +210,14 @@ run_format(Client *c, const char *format,...)
 	va_start(args, format);
 	vsnprintf(sql, sizeof(sql), format, args);
 	va_end(args);
-	return run(c, -1, sql);
+	return run(c, "", sql);
 }
 
 /* A statement of no interest, which must succeed; true if it did. */
 static bool
 command(Client *c, const char *sql)
 {
-	PQclear(run(c, -1, sql));
+	PQclear(run(c, "", sql));
 	if (c->sqlstate[0] != '\0')
 		violation(c, "unexpected failure", sql);
 	return c->sqlstate[0] == '\0';
@@ -233,9 +231,13 @@ refused_as(const Client *c, const char *sqlstate)
 
 /* Run inside a PL/pgSQL block that swallows the error and tells it. */
 static PGresult *
-run_tried(Client *c, const char *sql)
+run_tried(Client *c, const char *says, const char *sql)
 {
-	PGresult   *res = run_format(c, "SELECT tried($q$%s$q$)", sql);
+	char		text[1000];
+	PGresult   *res;
+
+	snprintf(text, sizeof(text), "SELECT tried($q$%s$q$)", sql);
+	res = run(c, says, text);
 
 	if (c->sqlstate[0] == '\0' && strlen(PQgetvalue(res, 0, 0)) == 5)
 	{
@@ -323,12 +325,18 @@ do_write(Client *c, const Write *w, bool tried)
 {
 	State		before = c->state;
 	int			key = w->pin.key;
+	char		says[60] = "";
+	size_t		end = 0;
 	PGresult   *res;
 	bool		alive;
 
 	if (key != 0)
 		c->state.pinned[key] = w->pin.token;
-	res = tried ? run_tried(c, w->sql) : run(c, w->read, w->sql);
+	if (key != 0 && !is_pinned(&before, key))
+		end += (size_t) sprintf(says + end, " pins:%d", key);
+	if (w->read >= 0)
+		end += (size_t) sprintf(says + end, " read:%" PRId64, w->read);
+	res = tried ? run_tried(c, says, w->sql) : run(c, says, w->sql);
 	alive = PQresultStatus(res) != PGRES_FATAL_ERROR;
 	c->statements++;
 	if (c->sqlstate[0] == '\0')
@@ -376,7 +384,7 @@ choose_key(Client *c, int number)
 		key[k] = 1 + (number * 2 + between(c, 0, 3)) % (HANDED_ON - 1);
 	if (chance <= 2)
 		return FOREIGN;
-	if (chance <= 12)
+	if (chance <= 17)
 		return any;
 	while (chance > 30 && i < 3 && c->lost[key[i]])
 		i++;
@@ -620,12 +628,12 @@ renew(Client *c, int key)
 
 	if (c->state.mine[key].token == 0)
 		return true;
-	res = run_format(c, "SELECT fenced_lock.renew('wallet:%d', '%s', '%d ms')",
-					 key, c->state.mine[key].owner, between(c, 5, 250));
+	res = run_format(c, "SELECT keep(%d, '%s', '%d ms')", key,
+					 c->state.mine[key].owner, between(c, 5, 250));
 	alive = PQresultStatus(res) == PGRES_TUPLES_OK;
 	if (!alive && !refused_as(c, "40P01"))
 		violation(c, "no renewal", "renew");
-	if (alive && !PQgetisnull(res, 0, 0))
+	if (alive && PQgetvalue(res, 0, 0)[0] == 't')
 		c->renewals++;
 	PQclear(res);
 	return alive;
@@ -639,8 +647,8 @@ give_back(Client *c, int key)
 
 	if (c->state.mine[key].token == 0)
 		return true;
-	res = run_format(c, "SELECT give_back(%d, '%s', %" PRId64 ")", key,
-					 c->state.mine[key].owner, c->state.mine[key].token);
+	res = run_format(c, "SELECT give_back(%d, '%s')", key,
+					 c->state.mine[key].owner);
 	alive = PQresultStatus(res) == PGRES_TUPLES_OK;
 	if (!alive && !refused_as(c, "40P01"))
 		violation(c, "no release", "give_back");
@@ -675,12 +683,12 @@ pin_key(Client *c, int key)
 		}
 	}
 	else if (how <= 2)
-		res = run_tried(c, sql);
+		res = run_tried(c, "", sql);
 	else if (how == 3)
 		res = run_format(c, "SELECT fenced_lock.pin_all(ARRAY['wallet:%d'], %" PRId64 ")",
 						 key, pin.token);
 	else
-		res = run(c, -1, sql);
+		res = run(c, "", sql);
 
 	alive = PQresultStatus(res) == PGRES_TUPLES_OK;
 	if (c->sqlstate[0] != '\0')
