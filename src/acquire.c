@@ -324,6 +324,7 @@ watch(Attempt *attempt)
 				refuse_busy(attempt);
 				return result;
 			}
+			fl_client_must_be_there();
 		}
 		if (decide(attempt, mode) == view && !attempt->lease->acquired)
 			fl_head_sleep(wait, HAND_SLEEP);
