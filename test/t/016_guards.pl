@@ -117,6 +117,21 @@ my (undef, undef, $err) = $standby->psql('postgres',
 like($err, qr/25006/, 'unprotect on a standby is refused');
 $standby->stop;
 
+# --- another session's temporary table ---
+
+my $session = $node->background_psql('postgres');
+$session->query_safe('CREATE TEMP TABLE fleeting (id int)');
+$session->query_safe(q{SELECT fenced_lock.protect('fleeting', 'fleeting:{id}')});
+my $oid = sql('postgres', q{SELECT oid FROM pg_class WHERE relname = 'fleeting'});
+foreach my $call ("protect($oid, 'x')", "unprotect($oid)")
+{
+	is(sqlstate('postgres', "SELECT fenced_lock.$call"),
+		'0A000', "a temporary table of another session: " . ($call =~ s/\d+/…/r));
+}
+is(sql('postgres', "SELECT in_force FROM fenced_lock.guards WHERE relation = $oid"),
+	't', 'a temporary table of another session is shown');
+close_session($session);
+
 # --- what ordinary triggers do not see ---
 
 is( sqlstate('postgres',
