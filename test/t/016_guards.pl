@@ -12,7 +12,10 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = PostgreSQL::Test::Cluster->new('primary');
-$node->init(allows_streaming => 'logical');
+# ICU, for one of the tables, needs an encoding that it knows.
+$node->init(
+	allows_streaming => 'logical',
+	extra => [ '--encoding', 'UTF8', '--locale', 'C' ]);
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION fenced_lock');
 
