@@ -217,7 +217,8 @@ is_ours(const Trigger *trigger, Oid guard)
 List *
 fl_guard_triggers_drop(Relation relation, bool is_root)
 {
-	TriggerDesc *triggers = relation->trigdesc;
+	/* the relation cache's own may change at each look into a catalog */
+	TriggerDesc *triggers = CopyTriggerDesc(relation->trigdesc);
 	Oid			guard = LookupFuncName(list_make2(makeString(FL_SCHEMA), makeString("guard")),
 									   0, NULL, false);
 	List	   *commands = NIL;

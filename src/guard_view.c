@@ -207,7 +207,8 @@ fenced_lock_guard_definition(PG_FUNCTION_ARGS)
 		relation = try_relation_open(PG_GETARG_OID(0), AccessShareLock);
 	if (relation != NULL)
 	{
-		TriggerDesc *triggers = relation->trigdesc;
+		/* the relation cache's own may change at each look into a catalog */
+		TriggerDesc *triggers = CopyTriggerDesc(relation->trigdesc);
 
 		for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
 		{

@@ -119,7 +119,13 @@ SELECT fenced_lock.unprotect('plain');
 SELECT fenced_lock.protect('plain', 'plain:{id}', 'fence', '{balance,balance,id,fence}');
 SELECT definition FROM triggers('plain') WHERE trigger LIKE '%update';
 SELECT fenced_lock.unprotect('plain');
+SELECT EXISTS (SELECT FROM pg_collation WHERE collprovider = 'i') AS icu \gset
+\if :icu
 CREATE COLLATION ignore_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+\else
+-- A PostgreSQL without ICU has no such collation.
+CREATE COLLATION ignore_case FROM "C";
+\endif
 CREATE DOMAIN amount AS numeric CHECK (VALUE >= 0);
 CREATE TYPE mood AS ENUM ('sad', 'happy');
 CREATE TYPE pair AS (a int, b int);
@@ -127,7 +133,9 @@ CREATE TABLE kinds (id int, name text COLLATE ignore_case, v varchar(5), c char(
   j json, x xml, p point, ja json[], bx box, twice int GENERATED ALWAYS AS (id * 2) STORED, "Odd "" {N" int);
 INSERT INTO kinds (id, name) VALUES (1, 'a');
 SELECT fenced_lock.protect('kinds', 'kinds:{name}', NULL, '{v,c,a,d,m,r,at,b,jb,"Odd \" {N"}');
-SELECT definition FROM triggers('kinds') WHERE trigger LIKE '%update';
+SELECT CASE WHEN :'icu' THEN replace(definition, '(new.name COLLATE "C") IS DISTINCT FROM (old.name COLLATE "C")', '(bytes of name)')
+            ELSE replace(definition, 'new.name IS DISTINCT FROM old.name', '(bytes of name)') END AS definition
+  FROM triggers('kinds') WHERE trigger LIKE '%update';
 SELECT statement, outcome(statement) FROM (VALUES
   ('UPDATE kinds SET j = ''{}'', id = 2'),
   ('UPDATE kinds SET name = ''A'''),

@@ -12,7 +12,10 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = PostgreSQL::Test::Cluster->new('primary');
-$node->init(allows_streaming => 'logical');
+# ICU, for one of the tables, needs an encoding that it knows.
+$node->init(
+	allows_streaming => 'logical',
+	extra => [ '--encoding', 'UTF8', '--locale', 'C' ]);
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION fenced_lock');
 
@@ -29,6 +32,11 @@ sub sqlstate
 
 # --- dump and restore ---
 
+# A collation that takes different texts for equal, if this PostgreSQL has one.
+my $collation = sql('postgres', q{SELECT count(*) FROM pg_collation WHERE collprovider = 'i'})
+  ? q{(provider = icu, locale = 'und-u-ks-level2', deterministic = false)}
+  : q{FROM "C"};
+
 # All that protect() can make, of a plain owner who knows no superuser.
 sql('postgres', q{
 	CREATE ROLE owner LOGIN;
@@ -39,7 +47,7 @@ sql('postgres', q{
 	CREATE TABLE wallets (id int PRIMARY KEY, balance amount, note varchar(20), seen timestamptz);
 	INSERT INTO wallets VALUES (1, 100, 'a', now());
 	SELECT fenced_lock.protect('wallets', 'wallet:{id}', 'fence', '{balance,note}', on_insert => true, add_stamp => true);
-	CREATE COLLATION ignore_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+	CREATE COLLATION ignore_case } . $collation . q{;
 	CREATE TABLE names (name text COLLATE ignore_case, seen int);
 	INSERT INTO names VALUES ('Åsa');
 	SELECT fenced_lock.protect('names', $$it's \ {name}$$, columns => '{name}', on_truncate => false);
@@ -116,6 +124,21 @@ my (undef, undef, $err) = $standby->psql('postgres',
 	"\\set VERBOSITY sqlstate\nSELECT fenced_lock.unprotect('wallets')");
 like($err, qr/25006/, 'unprotect on a standby is refused');
 $standby->stop;
+
+# --- another session's temporary table ---
+
+my $session = $node->background_psql('postgres');
+$session->query_safe('CREATE TEMP TABLE fleeting (id int)');
+$session->query_safe(q{SELECT fenced_lock.protect('fleeting', 'fleeting:{id}')});
+my $oid = sql('postgres', q{SELECT oid FROM pg_class WHERE relname = 'fleeting'});
+foreach my $call ("protect($oid, 'x')", "unprotect($oid)")
+{
+	is(sqlstate('postgres', "SELECT fenced_lock.$call"),
+		'0A000', "a temporary table of another session: " . ($call =~ s/\d+/…/r));
+}
+is(sql('postgres', "SELECT in_force FROM fenced_lock.guards WHERE relation = $oid"),
+	't', 'a temporary table of another session is shown');
+close_session($session);
 
 # --- what ordinary triggers do not see ---
 
