@@ -245,7 +245,7 @@ RETURNS bigint
 AS 'MODULE_PATHNAME', 'fenced_lock_lock_id'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION fenced_lock.lock_id(text) IS
-'Where pg_locks shows the advisory lock of a key: classid and objid, as one number, with objsubid 17996. Errors: 22004 key NULL; 22023 bad key';
+'Where pg_locks shows the advisory lock of a key: classid and objid, as one number, with objsubid 17996, or 17999 for an admitted key. Errors: 22004 key NULL; 22023 bad key';
 
 CREATE VIEW fenced_lock.locks AS
 SELECT r.key,

@@ -189,7 +189,8 @@ grant_again(Attempt *attempt, FlTable *table, const FlRow *row)
 	lease->owner_token = attempt->owner.token;
 	lease->expires_at = now + request->ttl;
 	if (fl_held_find_text(FL_LEASE, request->key) == NULL)
-		fl_held_pin(FL_LEASE, request->key, row->fencing_token, row->granted_xid);
+		fl_held_pin(FL_LEASE, request->key, row->fencing_token,
+					row->granted_xid);
 	fl_idle_timeout_lower(request->ttl);
 }
 

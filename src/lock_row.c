@@ -139,7 +139,7 @@ set_holder(FlNewRow *new)
 	fl_new_row_set(new, COL_PID, Int32GetDatum(MyProcPid));
 	if (application_name != NULL && application_name[0] != '\0')
 		fl_new_row_set(new, COL_APPLICATION_NAME,
-					CStringGetTextDatum(application_name));
+					   CStringGetTextDatum(application_name));
 	else
 		fl_new_row_set_null(new, COL_APPLICATION_NAME);
 
@@ -161,7 +161,7 @@ void
 fl_row_grant(FlTable *table, const FlRow *old, const text *key,
 			 const FlRow *grant, const Jsonb *metadata)
 {
-	FlNewRow		new;
+	FlNewRow	new;
 	bytea	   *digest = palloc(VARHDRSZ + PG_SHA256_DIGEST_LENGTH);
 
 	SET_VARSIZE(digest, VARHDRSZ + PG_SHA256_DIGEST_LENGTH);
@@ -173,7 +173,7 @@ fl_row_grant(FlTable *table, const FlRow *old, const text *key,
 	fl_new_row_set(&new, COL_OWNER_DIGEST, PointerGetDatum(digest));
 	fl_new_row_set(&new, COL_TTL, interval_datum(grant->ttl));
 	fl_new_row_set(&new, COL_GRANTED_XID,
-				FullTransactionIdGetDatum(grant->granted_xid));
+				   FullTransactionIdGetDatum(grant->granted_xid));
 	fl_new_row_set(&new, COL_ACQUIRED_AT, TimestampTzGetDatum(grant->acquired_at));
 	fl_new_row_set(&new, COL_RENEWED_AT, TimestampTzGetDatum(grant->renewed_at));
 	fl_new_row_set(&new, COL_EXPIRES_AT, TimestampTzGetDatum(grant->expires_at));
@@ -189,7 +189,7 @@ fl_row_grant(FlTable *table, const FlRow *old, const text *key,
 void
 fl_row_renew(FlTable *table, const FlRow *row, int64 ttl, TimestampTz now)
 {
-	FlNewRow		new;
+	FlNewRow	new;
 
 	fl_new_row_init(&new, table);
 	fl_new_row_set(&new, COL_TTL, interval_datum(ttl));
@@ -205,7 +205,7 @@ fl_row_renew(FlTable *table, const FlRow *row, int64 ttl, TimestampTz now)
 void
 fl_row_release(FlTable *table, const FlRow *row, TimestampTz now)
 {
-	FlNewRow		new;
+	FlNewRow	new;
 
 	fl_new_row_init(&new, table);
 	fl_new_row_set_null(&new, COL_OWNER_DIGEST);

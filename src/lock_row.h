@@ -16,7 +16,7 @@
 
 typedef struct FlRow
 {
-	HeapTuple	tuple;			/* what was read; its t_self is the row's place */
+	HeapTuple	tuple;			/* what was read, and its place */
 	int64		fencing_token;
 	bool		owned;			/* false once released: no digest is left */
 	uint8		owner_digest[PG_SHA256_DIGEST_LENGTH];

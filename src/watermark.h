@@ -14,7 +14,7 @@
 
 typedef struct FlMark
 {
-	HeapTuple	tuple;			/* what was read; its t_self is the row's place */
+	HeapTuple	tuple;			/* what was read, and its place */
 	int64		fencing_token;
 	FullTransactionId raised_xid;	/* the (sub)transaction that wrote it */
 } FlMark;

@@ -17,6 +17,13 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep);
 
+# "make test" installs them, "make installcheck" does not.
+foreach my $program (qw(etcd redis-server redis-cli))
+{
+	plan skip_all => "$program is not installed"
+	  unless grep { -x "$_/$program" } split /:/, $ENV{PATH};
+}
+
 my @servers;    # the processes started here
 
 END
@@ -173,7 +180,8 @@ is( sql('SELECT etcd_fence, fence - 4503599627370496 FROM accounts'),
 
 # --- Redis: a counter, raised in the script that takes the lock ---
 
-my $socket = $node->basedir . '/redis.sock';
+my $folder = PostgreSQL::Test::Utils::tempdir_short();
+my $socket = "$folder/redis.sock";    # its path has a limit
 my $attempts = 0;
 
 sub redis
@@ -186,18 +194,18 @@ start_server(
 	'redis', 'redis-server',
 	'--port' => 0,
 	'--unixsocket' => $socket,
-	'--dir' => $node->basedir,
+	'--dir' => $folder,
 	'--save' => '',
 	'--daemonize' => 'no');
 wait_until('Redis starts', sub { redis('PING') eq 'PONG' });
 
 my ($script) = $readme =~ /^cat > lock\.lua <<'END'\n(.*?)^END$/ms;
-append_to_file($node->basedir . '/lock.lua', $script);
+append_to_file("$folder/lock.lua", $script);
 
 # Locks and returns the token; empty if the lock is taken.
 sub redis_lock
 {
-	return redis('--eval', $node->basedir . '/lock.lua',
+	return redis('--eval', "$folder/lock.lua",
 		'lock:{wallet:1}', 'fence:{wallet:1}', ',', 'owner ' . ++$attempts,
 		600_000);
 }
