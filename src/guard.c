@@ -35,6 +35,7 @@
 /* What one statement needs to know of a guarded relation. */
 typedef struct Guard
 {
+	const char *source;			/* of the template */
 	FlTemplate *template;
 	AttrNumber	stamp;			/* 0: no stamp column */
 } Guard;
@@ -150,6 +151,7 @@ get_guard(FunctionCallInfo fcinfo, TriggerData *trigdata)
 
 	saved = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
 	guard = palloc0(sizeof(Guard));
+	guard->source = pstrdup(args[0]);
 	guard->template = fl_template_parse(args[0], trigdata->tg_relation);
 	if (trigdata->tg_trigger->tgnargs == 2)
 		guard->stamp = stamp_column(trigdata->tg_relation, args[1],
@@ -157,6 +159,20 @@ get_guard(FunctionCallInfo fcinfo, TriggerData *trigdata)
 	MemoryContextSwitchTo(saved);
 	fcinfo->flinfo->fn_extra = guard;
 	return guard;
+}
+
+/*
+ * A row's key as a message shows it: to whoever may not read its columns only
+ * the template, as PostgreSQL does with the values of a constraint's error.
+ * What an INSERT brings is no secret to its author.
+ */
+static const char *
+shown_key(const Guard *guard, const TriggerData *trigdata, const char *key)
+{
+	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ||
+		fl_template_is_readable(guard->template, trigdata->tg_relation))
+		return fl_key_in_message(key, strlen(key));
+	return guard->source;
 }
 
 static void
@@ -169,8 +185,7 @@ refuse_unpinned(Relation relation, const char *key)
 	ereport(ERROR,
 			(errcode(ERRCODE_WRITE_WITHOUT_PIN),
 			 errmsg("write to table %s without a pin of key \"%s\"; this transaction has pinned: %s",
-					qualified_name(relation),
-					fl_key_in_message(key, strlen(key)), pinned.data),
+					qualified_name(relation), key, pinned.data),
 			 errhint("Call fenced_lock.pin(key, fencing_token) in the writing transaction."),
 			 errtable(relation)));
 }
@@ -182,15 +197,13 @@ refuse_stale_reads(Relation relation, const char *key, FlFreshness freshness)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("could not write to table %s: the statement's snapshot is older than the lease on key \"%s\"",
-						qualified_name(relation),
-						fl_key_in_message(key, strlen(key))),
+						qualified_name(relation), key),
 				 errhint("Retry the transaction."),
 				 errtable(relation)));
 	ereport(ERROR,
 			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 			 errmsg("could not write to table %s: key \"%s\" was acquired within the reach of the write's own snapshot",
-					qualified_name(relation),
-					fl_key_in_message(key, strlen(key))),
+					qualified_name(relation), key),
 			 errdetail("What the write has read may be older than the lock."),
 			 errhint("Acquire in a transaction of its own, before the one that writes."),
 			 errtable(relation)));
@@ -198,8 +211,9 @@ refuse_stale_reads(Relation relation, const char *key, FlFreshness freshness)
 
 /* The pin that a row's write rests on, or an error. */
 static FlPin *
-require_pin(const Guard *guard, Relation relation, HeapTuple row)
+require_pin(const Guard *guard, const TriggerData *trigdata, HeapTuple row)
 {
+	Relation	relation = trigdata->tg_relation;
 	StringInfoData key;
 	FlPin	   *pin;
 	FlFreshness freshness;
@@ -208,10 +222,11 @@ require_pin(const Guard *guard, Relation relation, HeapTuple row)
 	fl_template_key(guard->template, relation, row, &key);
 	pin = fl_held_find(key.data, key.len);
 	if (pin == NULL)
-		refuse_unpinned(relation, key.data);
+		refuse_unpinned(relation, shown_key(guard, trigdata, key.data));
 	freshness = fl_pin_freshness(pin, GetActiveSnapshot());
 	if (freshness != FL_FRESH)
-		refuse_stale_reads(relation, key.data, freshness);
+		refuse_stale_reads(relation, shown_key(guard, trigdata, key.data),
+						   freshness);
 	pfree(key.data);
 	return pin;
 }
@@ -274,7 +289,7 @@ fenced_lock_guard(PG_FUNCTION_ARGS)
 	guard = get_guard(fcinfo, trigdata);
 	relation = trigdata->tg_relation;
 	row = trigdata->tg_trigtuple;
-	pin = require_pin(guard, relation, row);
+	pin = require_pin(guard, trigdata, row);
 
 	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
 		return PointerGetDatum(set_stamp(guard, relation, row, pin));
@@ -289,7 +304,7 @@ fenced_lock_guard(PG_FUNCTION_ARGS)
 	 * UPDATE.  The row may change its key: then both are to be pinned, and
 	 * the stamps of two keys have nothing to do with each other.
 	 */
-	new_pin = require_pin(guard, relation, trigdata->tg_newtuple);
+	new_pin = require_pin(guard, trigdata, trigdata->tg_newtuple);
 	if (new_pin == pin)
 		check_stamp(guard, relation, row, pin);
 	return PointerGetDatum(set_stamp(guard, relation, trigdata->tg_newtuple,

@@ -16,6 +16,8 @@ typedef struct FlTemplate FlTemplate;
 
 extern FlTemplate *fl_template_parse(const char *source, Relation relation);
 extern bool fl_template_uses(const FlTemplate *template, AttrNumber column);
+extern bool fl_template_is_readable(const FlTemplate *template,
+									Relation relation);
 extern void fl_template_key(const FlTemplate *template, Relation relation,
 							HeapTuple row, StringInfo key);
 
