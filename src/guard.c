@@ -20,6 +20,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/tupmacs.h"
 #include "access/xact.h"
 #include "commands/trigger.h"
 #include "compat.h"
@@ -28,6 +29,17 @@
 #include "held.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+
+/* What one statement knows of a guarded relation. */
+typedef struct Guard
+{
+	FlPinKind	kind;
+	FlGuardDefinition definition;
+
+	/* What was found for the last row, and while which pins were in force. */
+	FlPin	   *pin;
+	uint64		held_version;
+} Guard;
 
 PG_FUNCTION_INFO_V1(fenced_lock_guard);
 PG_FUNCTION_INFO_V1(fenced_lock_guard_watermark);
@@ -79,10 +91,10 @@ check_attachment(FlPinKind kind, TriggerData *trigdata)
 }
 
 /* Read the trigger's arguments, once per statement and relation. */
-static FlGuardDefinition *
-get_guard(FunctionCallInfo fcinfo, TriggerData *trigdata)
+static Guard *
+get_guard(FlPinKind kind, FunctionCallInfo fcinfo, TriggerData *trigdata)
 {
-	FlGuardDefinition *guard = fcinfo->flinfo->fn_extra;
+	Guard	   *guard = fcinfo->flinfo->fn_extra;
 	char	  **args = trigdata->tg_trigger->tgargs;
 	FlFault    *fault;
 	MemoryContext saved;
@@ -91,10 +103,11 @@ get_guard(FunctionCallInfo fcinfo, TriggerData *trigdata)
 		return guard;
 
 	saved = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
-	guard = palloc(sizeof(FlGuardDefinition));
+	guard = palloc0(sizeof(Guard));
+	guard->kind = kind;
 	fault = fl_guard_definition(trigdata->tg_relation, args[0],
 								trigdata->tg_trigger->tgnargs == 2 ? args[1] : NULL,
-								guard);
+								&guard->definition);
 	if (fault != NULL)
 		fl_raise(fault, trigdata->tg_relation);
 	MemoryContextSwitchTo(saved);
@@ -102,11 +115,25 @@ get_guard(FunctionCallInfo fcinfo, TriggerData *trigdata)
 	return guard;
 }
 
+/*
+ * A row's key as a message shows it: to whoever may not read its columns only
+ * the template, as PostgreSQL does with the values of a constraint's error.
+ * What an INSERT brings is no secret to its author.
+ */
+static const char *
+shown_key(const Guard *guard, const TriggerData *trigdata, StringInfo key)
+{
+	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ||
+		fl_template_is_readable(guard->definition.template,
+								trigdata->tg_relation))
+		return fl_key_in_message(key->data, key->len);
+	return trigdata->tg_trigger->tgargs[0];
+}
+
 static void
-refuse_unpinned(FlPinKind kind, Relation relation, const char *key)
+refuse_unpinned(FlPinKind kind, Relation relation, const char *name)
 {
 	const char *table = fl_relation_in_message(relation);
-	const char *name = fl_key_in_message(key, strlen(key));
 	StringInfoData pinned;
 
 	initStringInfo(&pinned);
@@ -128,10 +155,9 @@ refuse_unpinned(FlPinKind kind, Relation relation, const char *key)
 
 /* The granting was elsewhere, and a retry sees it. */
 static void
-refuse_older_reads(FlPinKind kind, Relation relation, const char *key)
+refuse_older_reads(FlPinKind kind, Relation relation, const char *name)
 {
 	const char *table = fl_relation_in_message(relation);
-	const char *name = fl_key_in_message(key, strlen(key));
 
 	ereport(ERROR,
 			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
@@ -146,10 +172,9 @@ refuse_older_reads(FlPinKind kind, Relation relation, const char *key)
 
 /* The granting was here, and a retry would do the same. */
 static void
-refuse_own_grant(FlPinKind kind, Relation relation, const char *key)
+refuse_own_grant(FlPinKind kind, Relation relation, const char *name)
 {
 	const char *table = fl_relation_in_message(relation);
-	const char *name = fl_key_in_message(key, strlen(key));
 
 	if (kind == FL_MARK)
 		ereport(ERROR,
@@ -168,45 +193,55 @@ refuse_own_grant(FlPinKind kind, Relation relation, const char *key)
 			 errtable(relation)));
 }
 
-/* The pin that a row's write rests on, or an error. */
+/*
+ * The pin that a row's write rests on, or an error.  What was found for the
+ * row before holds for one of the same key, as long as no pin has come or
+ * gone: all rows of a statement are written under one snapshot.
+ */
 static FlPin *
-require_pin(FlPinKind kind, const FlGuardDefinition *guard, Relation relation,
-			HeapTuple row)
+require_pin(Guard *guard, const TriggerData *trigdata, HeapTuple row)
 {
-	StringInfoData key;
+	Relation	relation = trigdata->tg_relation;
+	FlPinKind	kind = guard->kind;
+	bool		same;
+	StringInfo	key = fl_template_key(guard->definition.template, relation,
+									  row, &same);
 	FlPin	   *pin;
 
-	initStringInfo(&key);
-	fl_template_key(guard->template, relation, row, &key);
-	pin = fl_held_find(kind, key.data, key.len);
+	if (same && guard->pin != NULL && guard->held_version == fl_held_version())
+		return guard->pin;
+
+	pin = fl_held_find(kind, key->data, key->len);
 	if (pin == NULL)
-		refuse_unpinned(kind, relation, key.data);
+		refuse_unpinned(kind, relation, shown_key(guard, trigdata, key));
 	switch (fl_pin_freshness(pin, GetActiveSnapshot()))
 	{
 		case FL_FRESH:
 			break;
 		case FL_OLDER_THAN_GRANT:
-			refuse_older_reads(kind, relation, key.data);
+			refuse_older_reads(kind, relation, shown_key(guard, trigdata, key));
 			break;
 		case FL_GRANTED_HERE:
-			refuse_own_grant(kind, relation, key.data);
+			refuse_own_grant(kind, relation, shown_key(guard, trigdata, key));
 			break;
 	}
-	pfree(key.data);
+	guard->pin = pin;
+	guard->held_version = fl_held_version();
 	return pin;
 }
 
 /* A row that a later token has stamped is not for this pin to change. */
 static void
-check_stamp(FlPinKind kind, const FlGuardDefinition *guard, Relation relation,
-			HeapTuple row, const FlPin *pin)
+check_stamp(const Guard *guard, Relation relation, HeapTuple row,
+			const FlPin *pin)
 {
+	AttrNumber	column = guard->definition.stamp;
 	bool		isnull;
 	int64		stamp;
 
-	if (guard->stamp == 0)
+	if (column == 0)
 		return;
-	stamp = DatumGetInt64(heap_getattr(row, guard->stamp,
+	stamp = DatumGetInt64(heap_getattr(row, column,
 									   RelationGetDescr(relation), &isnull));
 	if (!isnull && stamp > fl_pin_token(pin))
 		ereport(ERROR,
@@ -214,24 +249,56 @@ check_stamp(FlPinKind kind, const FlGuardDefinition *guard, Relation relation,
 				 errmsg("stale fencing token %lld: the row of table %s was last written under fencing token %lld",
 						(long long) fl_pin_token(pin),
 						fl_relation_in_message(relation), (long long) stamp),
-				 kind == FL_LEASE ?
+				 guard->kind == FL_LEASE ?
 				 errdetail("The pinned token is current, so the row's stamp was not issued by this database.") :
 				 errdetail("The admitted token is the highest that was seen for the key, so the row's stamp is a token of another kind, or the key's mark was lost."),
-				 errtablecol(relation, guard->stamp)));
+				 errtablecol(relation, column)));
 }
 
+/* Where a row has its stamp, which must not be null. */
+static char *
+stamp_place(HeapTuple row, TupleDesc desc, AttrNumber column)
+{
+	HeapTupleHeader header = row->t_data;
+	char	   *data = (char *) header + header->t_hoff;
+	uint32		offset = 0;
+
+	for (int i = 0; i < column - 1; i++)
+	{
+		Form_pg_attribute attribute = TupleDescAttr(desc, i);
+
+		if (HeapTupleHasNulls(row) && att_isnull(i, header->t_bits))
+			continue;
+		offset = att_align_pointer(offset, attribute->attalign,
+								   attribute->attlen, data + offset);
+		offset = att_addlength_pointer(offset, attribute->attlen,
+									   data + offset);
+	}
+	return data + att_align_nominal(offset, TYPALIGN_DOUBLE);
+}
+
+/*
+ * Stamp a row.  Most rows have a stamp already; to write over it in a copy
+ * costs a fraction of taking the row apart and forming it anew.
+ */
 static HeapTuple
-set_stamp(const FlGuardDefinition *guard, Relation relation, HeapTuple row,
+set_stamp(const Guard *guard, Relation relation, HeapTuple row,
 		  const FlPin *pin)
 {
-	int			column = guard->stamp;
-	Datum		value = Int64GetDatum(fl_pin_token(pin));
+	TupleDesc	desc = RelationGetDescr(relation);
+	int			column = guard->definition.stamp;
+	int64		token = fl_pin_token(pin);
+	Datum		value = Int64GetDatum(token);
 	bool		isnull = false;
 
-	if (guard->stamp == 0)
+	if (column == 0)
 		return row;
-	return heap_modify_tuple_by_cols(row, RelationGetDescr(relation),
-									 1, &column, &value, &isnull);
+	if (heap_attisnull(row, column, NULL))
+		return heap_modify_tuple_by_cols(row, desc, 1, &column, &value,
+										 &isnull);
+	row = heap_copytuple(row);
+	memcpy(stamp_place(row, desc, column), &token, sizeof(token));
+	return row;
 }
 
 static Datum
@@ -240,7 +307,7 @@ guard_write(FlPinKind kind, FunctionCallInfo fcinfo)
 	TriggerData *trigdata = (TriggerData *) fcinfo->context;
 	Relation	relation;
 	HeapTuple	row;
-	FlGuardDefinition *guard;
+	Guard	   *guard;
 	FlPin	   *pin;
 	FlPin	   *new_pin;
 
@@ -250,17 +317,17 @@ guard_write(FlPinKind kind, FunctionCallInfo fcinfo)
 				 errmsg("function %s() can only be called as a trigger",
 						function_name(kind))));
 	check_attachment(kind, trigdata);
-	guard = get_guard(fcinfo, trigdata);
+	guard = get_guard(kind, fcinfo, trigdata);
 	relation = trigdata->tg_relation;
 	row = trigdata->tg_trigtuple;
-	pin = require_pin(kind, guard, relation, row);
+	pin = require_pin(guard, trigdata, row);
 
 	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
 		return PointerGetDatum(set_stamp(guard, relation, row, pin));
 
 	if (TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
 	{
-		check_stamp(kind, guard, relation, row, pin);
+		check_stamp(guard, relation, row, pin);
 		return PointerGetDatum(row);
 	}
 
@@ -268,9 +335,9 @@ guard_write(FlPinKind kind, FunctionCallInfo fcinfo)
 	 * UPDATE.  The row may change its key: then both are to be pinned, and
 	 * the stamps of two keys have nothing to do with each other.
 	 */
-	new_pin = require_pin(kind, guard, relation, trigdata->tg_newtuple);
+	new_pin = require_pin(guard, trigdata, trigdata->tg_newtuple);
 	if (new_pin == pin)
-		check_stamp(kind, guard, relation, row, pin);
+		check_stamp(guard, relation, row, pin);
 	return PointerGetDatum(set_stamp(guard, relation, trigdata->tg_newtuple,
 									 new_pin));
 }

@@ -21,6 +21,8 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "key_template.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -171,6 +173,26 @@ fl_template_uses(const FlTemplate *template, AttrNumber column)
 			return true;
 	}
 	return false;
+}
+
+/* May the current user read all columns of the key? */
+bool
+fl_template_is_readable(const FlTemplate *template, Relation relation)
+{
+	Oid			table = RelationGetRelid(relation);
+
+	if (pg_class_aclcheck(table, GetUserId(), ACL_SELECT) == ACLCHECK_OK)
+		return true;
+	for (int i = 0; i < template->count; i++)
+	{
+		AttrNumber	column = template->pieces[i].column;
+
+		if (column != 0 &&
+			pg_attribute_aclcheck(table, column, GetUserId(),
+								  ACL_SELECT) != ACLCHECK_OK)
+			return false;
+	}
+	return true;
 }
 
 /* The key of a row. */

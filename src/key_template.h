@@ -18,6 +18,8 @@ typedef struct FlTemplate FlTemplate;
 extern FlFault *fl_template_parse(const char *source, Relation relation,
 								  FlTemplate **result);
 extern bool fl_template_uses(const FlTemplate *template, AttrNumber column);
+extern bool fl_template_is_readable(const FlTemplate *template,
+									Relation relation);
 extern void fl_template_key(const FlTemplate *template, Relation relation,
 							HeapTuple row, StringInfo key);
 

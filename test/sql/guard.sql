@@ -45,6 +45,25 @@ SELECT outcome('UPDATE wallets SET balance = 1 WHERE id < 100');
 COMMIT;
 SELECT balance, count(*) FROM wallets GROUP BY balance ORDER BY balance;
 
+-- Who may not read the columns of a key is not told it, but for its own INSERT.
+CREATE ROLE fl_guard_blind;
+GRANT INSERT, UPDATE, DELETE ON wallets TO fl_guard_blind;
+SET ROLE fl_guard_blind;
+SELECT outcome('UPDATE wallets SET balance = 0');
+SELECT outcome('DELETE FROM wallets');
+SELECT outcome('INSERT INTO wallets VALUES (101, 0)');
+RESET ROLE;
+GRANT SELECT (balance) ON wallets TO fl_guard_blind;
+SET ROLE fl_guard_blind;
+SELECT outcome('DELETE FROM wallets WHERE balance = 100');
+RESET ROLE;
+GRANT SELECT (id) ON wallets TO fl_guard_blind;
+SET ROLE fl_guard_blind;
+SELECT outcome('DELETE FROM wallets WHERE id = 7');
+RESET ROLE;
+DROP OWNED BY fl_guard_blind;
+DROP ROLE fl_guard_blind;
+
 -- Delete a row and insert it anew: both under the pin, and not under an older.
 SELECT fencing_token AS older, owner_token AS o FROM fenced_lock.try_acquire('guard:100') \gset
 BEGIN;

@@ -105,6 +105,17 @@ SELECT path, t.* FROM (VALUES
   ('earlier trigger skips the row', 'UPDATE skipped SET balance = 0', 'path:1')
   ) p(path, statement, key), try_path(statement, key) t;
 
+-- A table with two guards asks for both keys.
+CREATE TABLE transfer (payer int, payee int, amount int);
+INSERT INTO transfer VALUES (1, 2, 100);
+CREATE TRIGGER zz_guard BEFORE INSERT OR UPDATE OR DELETE ON transfer FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard('path:{payer}');
+CREATE TRIGGER zz_guard_too BEFORE INSERT OR UPDATE OR DELETE ON transfer FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard('path:{payee}');
+SELECT path, t.* FROM (VALUES
+  ('two guards', '{path:1,path:2}'::text[]),
+  ('two guards, only the first key pinned', '{path:1}'),
+  ('two guards, only the second key pinned', '{path:2}')
+  ) p(path, keys), try_path('UPDATE transfer SET amount = 0', VARIADIC keys) t;
+
 -- Triggers of other tables that write to a guarded one.
 CREATE TABLE booking (wallet int);
 CREATE FUNCTION book() RETURNS trigger LANGUAGE plpgsql AS $$

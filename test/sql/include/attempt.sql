@@ -19,7 +19,7 @@ BEGIN
   INSERT INTO path_token VALUES (k, latter.owner_token, latter.fencing_token, former.fencing_token);
 END $$;
 
--- All rows of all tables, and where they lie.
+-- All rows of all tables, and in which table they lie.
 CREATE FUNCTION guarded_rows() RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET max_parallel_workers_per_gather = 0 AS $$
 DECLARE
   tab regclass;
@@ -101,7 +101,8 @@ DECLARE
 BEGIN
   verdict := CASE
     WHEN array_to_string(r[2:], ' ') ~ 'written' THEN 'not guarded'
-    WHEN r[1] = 'written' OR r[1] = 'nothing' AND r[3] = 'LF101' THEN 'guarded'
+    WHEN (r[1] = 'written' OR r[1] = 'nothing' AND r[3] = 'LF101')
+     AND NOT EXISTS (SELECT FROM unnest(r[2:]) other WHERE other !~ '(LF101|nothing)$') THEN 'guarded'
     WHEN r[1] = 'nothing' THEN 'nothing to guard'
     ELSE 'refused' END;
   "current pin" := r[1];
