@@ -37,6 +37,10 @@ typedef struct Guard
 {
 	FlTemplate *template;
 	AttrNumber	stamp;			/* 0: no stamp column */
+
+	/* What was found for the last row, and while which pins were in force. */
+	FlPin	   *pin;
+	uint64		held_version;
 } Guard;
 
 PG_FUNCTION_INFO_V1(fenced_lock_guard);
@@ -196,23 +200,30 @@ refuse_stale_reads(Relation relation, const char *key, FlFreshness freshness)
 			 errtable(relation)));
 }
 
-/* The pin that a row's write rests on, or an error. */
+/*
+ * The pin that a row's write rests on, or an error.  What was found for the
+ * row before holds for one of the same key, as long as no pin has come or
+ * gone: all rows of a statement are written under one snapshot.
+ */
 static FlPin *
-require_pin(const Guard *guard, Relation relation, HeapTuple row)
+require_pin(Guard *guard, Relation relation, HeapTuple row)
 {
-	StringInfoData key;
+	bool		same;
+	StringInfo	key = fl_template_key(guard->template, relation, row, &same);
 	FlPin	   *pin;
 	FlFreshness freshness;
 
-	initStringInfo(&key);
-	fl_template_key(guard->template, relation, row, &key);
-	pin = fl_held_find(key.data, key.len);
+	if (same && guard->pin != NULL && guard->held_version == fl_held_version())
+		return guard->pin;
+
+	pin = fl_held_find(key->data, key->len);
 	if (pin == NULL)
-		refuse_unpinned(relation, key.data);
+		refuse_unpinned(relation, key->data);
 	freshness = fl_pin_freshness(pin, GetActiveSnapshot());
 	if (freshness != FL_FRESH)
-		refuse_stale_reads(relation, key.data, freshness);
-	pfree(key.data);
+		refuse_stale_reads(relation, key->data, freshness);
+	guard->pin = pin;
+	guard->held_version = fl_held_version();
 	return pin;
 }
 

@@ -68,6 +68,9 @@ typedef struct HeldEntry
 /* Lives in TopTransactionContext; NULL while nothing was pinned. */
 static HTAB *held = NULL;
 
+/* Another one whenever a pin comes or goes. */
+static uint64 held_version = 0;
+
 static uint32
 held_key_hash(const void *key, Size keysize pg_attribute_unused())
 {
@@ -116,6 +119,13 @@ fl_held_find(const char *key, Size length)
 	return entry->newest;
 }
 
+/* While this is the same, so is each answer of fl_held_find(). */
+uint64
+fl_held_version(void)
+{
+	return held_version;
+}
+
 int64
 fl_pin_token(const FlPin *pin)
 {
@@ -145,6 +155,7 @@ push_pin(const text *key)
 		entry = hash_search(held, &k, HASH_ENTER, &found);
 		entry->newest = NULL;
 	}
+	held_version++;
 	pin->pinned_in = GetCurrentSubTransactionId();
 	pin->dropped_in = InvalidSubTransactionId;
 	pin->older = entry->newest;
@@ -277,6 +288,7 @@ fl_held_drop(const text *key)
 
 	if (pin == NULL)
 		return;
+	held_version++;
 	pin->dropped_in = GetCurrentSubTransactionId();
 	entry = hash_search(held, &k, HASH_FIND, NULL);
 	entry->newest = forget_dropped(entry->newest);
@@ -379,6 +391,7 @@ forget_all(XactEvent event, void *arg pg_attribute_unused())
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
 			held = NULL;
+			held_version++;
 			break;
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
@@ -438,6 +451,7 @@ subxact_end(SubXactEvent event, SubTransactionId me, SubTransactionId parent,
 			break;
 	}
 
+	held_version++;
 	hash_seq_init(&status, held);
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{

@@ -132,6 +132,43 @@ CREATE TABLE no_text (v text);
 CREATE TRIGGER no_text_guard BEFORE INSERT ON no_text FOR EACH ROW EXECUTE FUNCTION fenced_lock.guard('{v}');
 SELECT outcome($$INSERT INTO no_text VALUES ('')$$);
 
+-- Many rows of one key are checked as one, until the key or the pins change.
+CREATE TABLE parts (part int, owner text, amount int);
+INSERT INTO parts VALUES (1, 'ann', 0), (2, 'ann', 0), (3, 'ann', 0), (4, 'anna', 0), (5, 'ann', 0);
+CREATE TRIGGER parts_guard BEFORE INSERT OR UPDATE OR DELETE ON parts FOR EACH ROW
+  EXECUTE FUNCTION fenced_lock.guard('parts:{owner}');
+SELECT fencing_token AS ta, owner_token AS oa FROM fenced_lock.try_acquire('parts:ann') \gset
+BEGIN;
+SELECT fenced_lock.pin('parts:ann', :ta);
+SELECT outcome('UPDATE parts SET amount = 1 WHERE part < 4');
+SELECT outcome('UPDATE parts SET amount = 2');
+SELECT outcome('UPDATE parts SET owner = ''anna'' WHERE part = 3');
+SELECT outcome('UPDATE parts SET owner = NULL WHERE part = 3');
+SELECT outcome(format('UPDATE parts SET amount = fenced_lock.release(%L, %L)::int WHERE part = 1', 'parts:ann', :'oa'));
+SELECT outcome(format('UPDATE parts SET amount = CASE part WHEN 2 THEN fenced_lock.release(%L, %L)::int ELSE 3 END WHERE part < 4', 'parts:ann', :'oa'));
+SELECT outcome('UPDATE parts SET amount = 4 WHERE part < 4');
+COMMIT;
+SELECT * FROM parts ORDER BY part;
+
+-- A stamp is found behind columns of any length and behind nulls.
+CREATE TABLE stamped (a text, b int2, c text, fence bigint, d text, id int);
+CREATE TRIGGER stamped_guard BEFORE INSERT OR UPDATE OR DELETE ON stamped FOR EACH ROW
+  EXECUTE FUNCTION fenced_lock.guard('stamped', 'fence');
+ALTER TABLE stamped DISABLE TRIGGER USER;
+INSERT INTO stamped VALUES ('x', 1, 'yy', 1, 'zzz', 1), (repeat('x', 200), 2, repeat('y', 3), 2, NULL, 2),
+  (NULL, NULL, NULL, 3, 'z', 3), ('', NULL, 'y', 4, '', 4), ('x', 5, 'y', NULL, 'z', 5), (NULL, 6, 'yyyyyyy', NULL, NULL, 6);
+ALTER TABLE stamped ADD short int2 DEFAULT 9;
+ALTER TABLE stamped ENABLE TRIGGER USER;
+SELECT fencing_token AS ts FROM fenced_lock.try_acquire('stamped') \gset
+CREATE INDEX stamped_fence ON stamped (fence);
+UPDATE stamped SET id = id + 10 FROM fenced_lock.pin('stamped', :ts) RETURNING id, fence = :ts AS stamped;
+SET enable_seqscan = off;
+SELECT count(*) FROM stamped WHERE fence = :ts;
+RESET enable_seqscan;
+SELECT left(a, 3) AS a, b, c, fence = :ts AS stamped, d, id, short FROM stamped ORDER BY id;
+INSERT INTO stamped SELECT 'x', 7, 'y', f, 'z', 17 FROM fenced_lock.pin('stamped', :ts), (VALUES (NULL), (1)) v(f);
+SELECT a, b, c, fence = :ts AS stamped, d, id, short FROM stamped WHERE id = 17;
+
 -- Partitions number their columns in their own way, and rows move.
 CREATE TABLE ledger (id int, region text, amount int, fence bigint) PARTITION BY LIST (region);
 CREATE TABLE ledger_eu (fence bigint, dropped int, amount int, region text, id int);
@@ -152,7 +189,7 @@ SELECT outcome('UPDATE ledger SET region = ''us''');
 COMMIT;
 SELECT tableoid::regclass, id, region, fence = :tu AS stamped FROM ledger;
 
-DROP TABLE entries, wallets, kinds, one_key, no_text, ledger;
+DROP TABLE entries, wallets, kinds, one_key, no_text, parts, stamped, ledger;
 DROP TYPE mood;
 DROP DOMAIN short_text;
 DROP FUNCTION outcome;
