@@ -19,6 +19,7 @@
 
 #include "access/htup_details.h"
 #include "access/relation.h"
+#include "access/tupmacs.h"
 #include "access/xact.h"
 #include "catalog/partition.h"
 #include "catalog/pg_type.h"
@@ -249,18 +250,50 @@ check_stamp(const Guard *guard, Relation relation, HeapTuple row,
 				 errtablecol(relation, guard->stamp)));
 }
 
+/* Where a row has its stamp, which must not be null. */
+static char *
+stamp_place(HeapTuple row, TupleDesc desc, AttrNumber column)
+{
+	HeapTupleHeader header = row->t_data;
+	char	   *data = (char *) header + header->t_hoff;
+	uint32		offset = 0;
+
+	for (int i = 0; i < column - 1; i++)
+	{
+		Form_pg_attribute attribute = TupleDescAttr(desc, i);
+
+		if (HeapTupleHasNulls(row) && att_isnull(i, header->t_bits))
+			continue;
+		offset = att_align_pointer(offset, attribute->attalign,
+								   attribute->attlen, data + offset);
+		offset = att_addlength_pointer(offset, attribute->attlen,
+									   data + offset);
+	}
+	return data + att_align_nominal(offset, TYPALIGN_DOUBLE);
+}
+
+/*
+ * Stamp a row.  Most rows have a stamp already; to write over it in a copy
+ * costs a fraction of taking the row apart and forming it anew.
+ */
 static HeapTuple
 set_stamp(const Guard *guard, Relation relation, HeapTuple row,
 		  const FlPin *pin)
 {
+	TupleDesc	desc = RelationGetDescr(relation);
 	int			column = guard->stamp;
-	Datum		value = Int64GetDatum(fl_pin_token(pin));
+	int64		token = fl_pin_token(pin);
+	Datum		value = Int64GetDatum(token);
 	bool		isnull = false;
 
-	if (guard->stamp == 0)
+	if (column == 0)
 		return row;
-	return heap_modify_tuple_by_cols(row, RelationGetDescr(relation),
-									 1, &column, &value, &isnull);
+	if (heap_attisnull(row, column, NULL))
+		return heap_modify_tuple_by_cols(row, desc, 1, &column, &value,
+										 &isnull);
+	row = heap_copytuple(row);
+	memcpy(stamp_place(row, desc, column), &token, sizeof(token));
+	return row;
 }
 
 /*
