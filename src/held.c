@@ -63,6 +63,9 @@ typedef struct HeldEntry
 /* Lives in TopTransactionContext; NULL while nothing was pinned. */
 static HTAB *held = NULL;
 
+/* Another one whenever a pin comes or goes. */
+static uint64 held_version = 0;
+
 static uint32
 held_key_hash(const void *key, Size keysize pg_attribute_unused())
 {
@@ -117,6 +120,13 @@ fl_held_find_text(FlPinKind kind, const text *key)
 	return fl_held_find(kind, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
 }
 
+/* While this is the same, so is each answer of fl_held_find(). */
+uint64
+fl_held_version(void)
+{
+	return held_version;
+}
+
 int64
 fl_pin_token(const FlPin *pin)
 {
@@ -146,6 +156,7 @@ push_pin(FlPinKind kind, const text *key)
 		entry = hash_search(held, &k, HASH_ENTER, &found);
 		entry->newest = NULL;
 	}
+	held_version++;
 	pin->pinned_in = GetCurrentSubTransactionId();
 	pin->dropped_in = InvalidSubTransactionId;
 	pin->older = entry->newest;
@@ -247,6 +258,7 @@ fl_held_drop(const text *key)
 
 	if (pin == NULL)
 		return;
+	held_version++;
 	pin->dropped_in = GetCurrentSubTransactionId();
 	entry = hash_search(held, &k, HASH_FIND, NULL);
 	entry->newest = forget_dropped(entry->newest);
@@ -317,6 +329,7 @@ forget_all(XactEvent event, void *arg pg_attribute_unused())
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
 			held = NULL;
+			held_version++;
 			break;
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
@@ -376,6 +389,7 @@ subxact_end(SubXactEvent event, SubTransactionId me, SubTransactionId parent,
 			break;
 	}
 
+	held_version++;
 	hash_seq_init(&status, held);
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{

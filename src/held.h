@@ -36,6 +36,7 @@ typedef struct FlPin FlPin;
 
 extern FlPin *fl_held_find(FlPinKind kind, const char *key, Size length);
 extern FlPin *fl_held_find_text(FlPinKind kind, const text *key);
+extern uint64 fl_held_version(void);
 extern int64 fl_pin_token(const FlPin *pin);
 extern FlFreshness fl_pin_freshness(const FlPin *pin, Snapshot snapshot);
 extern const FlLease *fl_held_same_statement(const text *key, int64 ttl);

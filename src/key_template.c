@@ -24,7 +24,9 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 
 /* A piece of a template: literal text, then a column, or none at the end. */
@@ -34,13 +36,18 @@ typedef struct Piece
 	int			length;
 	AttrNumber	column;			/* 0: none */
 	Oid			type;			/* under any domain */
+	bool		by_value;
+	int16		length_of_type;
 	FmgrInfo	output;
+	Datum		last;			/* value in the row that was seen last */
 } Piece;
 
 struct FlTemplate
 {
 	int			count;
 	Piece	   *pieces;
+	StringInfoData key;			/* of the row that was seen last */
+	MemoryContext context;
 };
 
 /* A column by its exact name; 0 if the table has none such. */
@@ -108,6 +115,8 @@ set_column(Piece *piece, Relation relation, const char *name)
 						"column \"%s\" of relation \"%s\" has type %s, which can't be part of a key template",
 						name, RelationGetRelationName(relation),
 						format_type_be(attribute->atttypid));
+	piece->by_value = attribute->attbyval;
+	piece->length_of_type = attribute->attlen;
 	getTypeOutputInfo(piece->type, &output, &is_varlena);
 	fmgr_info(output, &piece->output);
 	return NULL;
@@ -124,6 +133,9 @@ fl_template_parse(const char *source, Relation relation, FlTemplate **result)
 	FlTemplate *template = palloc(sizeof(FlTemplate));
 	char	   *copy = pstrdup(source);
 	char	   *from = copy;
+
+	template->context = CurrentMemoryContext;
+	initStringInfo(&template->key);
 
 	/* Each piece but the last ends with a brace. */
 	template->count = 0;
@@ -195,41 +207,97 @@ fl_template_is_readable(const FlTemplate *template, Relation relation)
 	return true;
 }
 
-/* The key of a row. */
-void
-fl_template_key(const FlTemplate *template, Relation relation, HeapTuple row,
-				StringInfo key)
+static Datum
+column_value(const Piece *piece, Relation relation, HeapTuple row)
 {
 	TupleDesc	desc = RelationGetDescr(relation);
+	bool		isnull;
+	Datum		value = heap_getattr(row, piece->column, desc, &isnull);
+
+	if (isnull)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("column \"%s\" of relation \"%s\" is part of the lock's key and must not be null",
+						NameStr(TupleDescAttr(desc, piece->column - 1)->attname),
+						RelationGetRelationName(relation))));
+	return value;
+}
+
+/* Has a row the key of the one before it, as far as its bytes show? */
+static bool
+is_same_key(const FlTemplate *template, Relation relation, HeapTuple row)
+{
+	if (template->key.len == 0)
+		return false;
+	for (int i = 0; i < template->count; i++)
+	{
+		const Piece *piece = &template->pieces[i];
+		Datum		value;
+
+		if (piece->column == 0)
+			continue;
+		value = column_value(piece, relation, row);
+		if (piece->by_value ? value != piece->last :
+			!datumIsEqual(value, piece->last, false, piece->length_of_type))
+			return false;
+	}
+	return true;
+}
+
+static void
+keep_value(FlTemplate *template, Piece *piece, Datum value)
+{
+	MemoryContext saved = MemoryContextSwitchTo(template->context);
+
+	if (!piece->by_value && DatumGetPointer(piece->last) != NULL)
+		pfree(DatumGetPointer(piece->last));
+	piece->last = datumCopy(value, piece->by_value, piece->length_of_type);
+	MemoryContextSwitchTo(saved);
+}
+
+static void
+append_value(StringInfo key, Piece *piece, Datum value)
+{
+	char	   *text;
+
+	/* as value::text has it, which for a boolean is not what output has */
+	if (piece->type == BOOLOID)
+	{
+		appendStringInfoString(key, DatumGetBool(value) ? "true" : "false");
+		return;
+	}
+	text = OutputFunctionCall(&piece->output, value);
+	appendStringInfoString(key, text);
+	pfree(text);
+}
+
+/*
+ * The key of a row, good until the next call, and whether it is the same as
+ * that of the last one: many rows of one key should cost little.
+ */
+StringInfo
+fl_template_key(FlTemplate *template, Relation relation, HeapTuple row,
+				bool *same)
+{
+	StringInfo	key = &template->key;
+
+	*same = is_same_key(template, relation, row);
+	if (*same)
+		return key;
 
 	resetStringInfo(key);
 	for (int i = 0; i < template->count; i++)
 	{
 		Piece	   *piece = &template->pieces[i];
 		Datum		value;
-		bool		isnull;
 
 		appendBinaryStringInfo(key, piece->literal, piece->length);
 		if (piece->column == 0)
 			continue;
-		value = heap_getattr(row, piece->column, desc, &isnull);
-		if (isnull)
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("column \"%s\" of relation \"%s\" is part of the lock's key and must not be null",
-							NameStr(TupleDescAttr(desc, piece->column - 1)->attname),
-							RelationGetRelationName(relation))));
-
-		/* as value::text has it, which for these is not what output has */
-		if (piece->type == BOOLOID)
-			appendStringInfoString(key, DatumGetBool(value) ? "true" : "false");
-		else
-		{
-			char	   *text = OutputFunctionCall(&piece->output, value);
-
-			appendStringInfoString(key, text);
-			pfree(text);
-		}
+		value = column_value(piece, relation, row);
+		append_value(key, piece, value);
+		keep_value(template, piece, value);
 	}
 	fl_check_key_length(key->len, "key of the row");
+	return key;
 }

@@ -20,8 +20,8 @@ extern FlFault *fl_template_parse(const char *source, Relation relation,
 extern bool fl_template_uses(const FlTemplate *template, AttrNumber column);
 extern bool fl_template_is_readable(const FlTemplate *template,
 									Relation relation);
-extern void fl_template_key(const FlTemplate *template, Relation relation,
-							HeapTuple row, StringInfo key);
+extern StringInfo fl_template_key(FlTemplate *template, Relation relation,
+								  HeapTuple row, bool *same);
 
 extern AttrNumber fl_column_number(Relation relation, const char *name);
 extern FlFault *fl_no_such_column(Relation relation, const char *name);

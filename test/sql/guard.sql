@@ -79,6 +79,24 @@ SELECT outcome(format('INSERT INTO wallets SELECT 100, 1000 FROM fenced_lock.pin
 SELECT outcome(format('INSERT INTO wallets SELECT 100, 2 FROM fenced_lock.pin(%L, %s)', 'guard:100', :newer));
 SELECT * FROM wallets WHERE id = 100;
 
-DROP TABLE wallets;
+-- Many rows of one key are checked as one, until the key or the pins change.
+CREATE TABLE parts (part int, owner text, amount int);
+INSERT INTO parts VALUES (1, 'ann', 0), (2, 'ann', 0), (3, 'ann', 0), (4, 'anna', 0), (5, 'ann', 0);
+CREATE TRIGGER parts_guard BEFORE INSERT OR UPDATE OR DELETE ON parts FOR EACH ROW
+  EXECUTE FUNCTION fenced_lock.guard('parts:{owner}');
+SELECT fencing_token AS ta, owner_token AS oa FROM fenced_lock.try_acquire('parts:ann') \gset
+BEGIN;
+SELECT fenced_lock.pin('parts:ann', :ta);
+SELECT outcome('UPDATE parts SET amount = 1 WHERE part < 4');
+SELECT outcome('UPDATE parts SET amount = 2');
+SELECT outcome('UPDATE parts SET owner = ''anna'' WHERE part = 3');
+SELECT outcome('UPDATE parts SET owner = NULL WHERE part = 3');
+SELECT outcome(format('UPDATE parts SET amount = fenced_lock.release(%L, %L)::int WHERE part = 1', 'parts:ann', :'oa'));
+SELECT outcome(format('UPDATE parts SET amount = CASE part WHEN 2 THEN fenced_lock.release(%L, %L)::int ELSE 3 END WHERE part < 4', 'parts:ann', :'oa'));
+SELECT outcome('UPDATE parts SET amount = 4 WHERE part < 4');
+COMMIT;
+SELECT * FROM parts ORDER BY part;
+
+DROP TABLE wallets, parts;
 DROP SCHEMA "Odd schema" CASCADE;
 DROP FUNCTION outcome;

@@ -162,6 +162,27 @@ INSERT INTO strict(id) SELECT 1 FROM fenced_lock.pin('stamp:1', :t1b);
 UPDATE strict SET fence = NULL FROM fenced_lock.pin('stamp:1', :t1b) WHERE id = 1;
 SELECT fence = :t1b AS stamped, twice = 2 * :t1b AS twice FROM strict;
 
+-- A stamp is found behind columns of any length and behind nulls.
+CREATE TABLE stamped (a text, b int2, c text, fence bigint, d text, id int);
+CREATE TRIGGER stamped_guard BEFORE INSERT OR UPDATE OR DELETE ON stamped FOR EACH ROW
+  EXECUTE FUNCTION fenced_lock.guard('stamped', 'fence');
+ALTER TABLE stamped DISABLE TRIGGER USER;
+INSERT INTO stamped VALUES ('x', 1, 'yy', 1, 'zzz', 1), (repeat('x', 200), 2, repeat('y', 3), 2, NULL, 2),
+  (NULL, NULL, NULL, 3, 'z', 3), ('', NULL, 'y', 4, '', 4), ('x', 5, 'y', NULL, 'z', 5), (NULL, 6, 'yyyyyyy', NULL, NULL, 6);
+ALTER TABLE stamped ADD short int2 DEFAULT 9;
+ALTER TABLE stamped ENABLE TRIGGER USER;
+SELECT fencing_token AS ts FROM fenced_lock.try_acquire('stamped') \gset
+CREATE INDEX stamped_fence ON stamped (fence);
+UPDATE stamped SET id = id + 10 FROM fenced_lock.pin('stamped', :ts) RETURNING id, fence = :ts AS stamped;
+SET enable_seqscan = off;
+SELECT count(*) FROM stamped WHERE fence = :ts;
+RESET enable_seqscan;
+SELECT left(a, 3) AS a, b, c, fence = :ts AS stamped, d, id, short FROM stamped ORDER BY id;
+INSERT INTO stamped SELECT 'x', 7, 'y', f, 'z', 17 FROM fenced_lock.pin('stamped', :ts), (VALUES (NULL), (1)) v(f);
+SELECT a, b, c, fence = :ts AS stamped, d, id, short FROM stamped WHERE id = 17;
+
+DROP TABLE stamped;
+
 SELECT fenced_lock.release('stamp:1', :'o1b'), fenced_lock.release('stamp:2', :'o2'), fenced_lock.release('stamp:4', :'o4');
 DROP VIEW stamps;
 DROP TABLE wallet, ledger, strict;
