@@ -11,7 +11,8 @@
  * "kill" eight heads are killed before that, in turn their backend by
  * pg_terminate_backend() and their client by SIGKILL.  With "idle" they stand
  * for ten seconds before that, and "cpu SECONDS" is printed: what all of them
- * used meanwhile; with "lines" they do so in ten lines, one for each of ten keys.
+ * used meanwhile; with "lines" every second does so in one of ten other lines,
+ * for keys of their own.
  *
  * "loop": each client acquires, releases and acquires again, until there were
  * GRANTS of them.  "cancel": each third call, at random, is ended early by
@@ -43,7 +44,7 @@
 
 #define MAX_CLIENTS		200
 #define HOLDER			"00000000-0000-0000-0000-000000000001"
-#define LINES			10
+#define LINES			11
 #define IDLE_US			(10 * INT64_C(1000000))
 #define LONG_WAIT_MS	60000
 #define TIME_LIMIT_US	(60 * INT64_C(1000000))
@@ -139,7 +140,7 @@ open_connection(const char *options)
 	char		conninfo[200];
 	PGconn	   *conn;
 
-	snprintf(conninfo, sizeof(conninfo), "dbname=postgres options='%s'", options);
+	snprintf(conninfo, sizeof(conninfo), "dbname=postgres application_name=waiters options='%s'", options);
 	conn = PQconnectdb(conninfo);
 	if (PQstatus(conn) != CONNECTION_OK)
 		die("connect", conn);
@@ -173,7 +174,9 @@ signal_backend(const char *function, int backend)
 static int
 line_of(const Client *client)
 {
-	return lines ? (int) (client - clients) % LINES : 0;
+	int			number = (int) (client - clients);
+
+	return lines && number % 2 == 1 ? 1 + number / 2 % (LINES - 1) : 0;
 }
 
 static void
@@ -653,7 +656,9 @@ main(int argc, char **argv)
 	drive();
 
 	/* All sessions are still there. */
-	run("SELECT count(*) FROM pg_locks WHERE objsubid IN (17996, 17997, 17998)", left, sizeof(left));
+	run("SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) "
+		"WHERE objsubid IN (17996, 17997, 17998) AND application_name = 'waiters'",
+		left, sizeof(left));
 	printf("left %s\n", left);
 	return EXIT_SUCCESS;
 }
