@@ -150,10 +150,7 @@ fl_table_open(FlTable *table, LOCKMODE mode)
 
 	table->heap = try_table_open(relid, NoLock);
 	if (table->heap == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("table \"%s.lock_row\" was dropped meanwhile",
-						FL_SCHEMA)));
+		fl_table_vanished("lock_row");
 	table->index = open_newest_first_index(table->heap);
 }
 
