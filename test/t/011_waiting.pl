@@ -245,8 +245,8 @@ foreach my $behind ('a lease', 'an open transaction')
 	{
 		$holder->query_safe("BEGIN; SELECT fenced_lock.release('$key', '$owner')");
 	}
-	my @gone = map { start_waiter(acquire_call($key, '60 s'), key => $key, place => $_) } 1, 2;
-	my $living = start_waiter("SET lock_timeout = '7 s'; " . acquire_call($key, '6 s'), key => $key, place => 3);
+	my @gone = map { start_waiter($node, acquire_call($key, '60 s'), key => $key, place => $_) } 1, 2;
+	my $living = start_waiter($node, "SET lock_timeout = '7 s'; " . acquire_call($key, '6 s'), key => $key, place => 3);
 	$_->{handle}->signal('KILL') foreach @gone;
 	$holder->query_safe($behind eq 'a lease' ? "SELECT fenced_lock.release('$key', '$owner')" : 'COMMIT');
 	seconds_to_end($living);
