@@ -33,11 +33,13 @@ static pg_uuid_t seed;
 static void
 read_seed(Oid relid)
 {
-	Relation	table = table_open(relid, AccessShareLock);
+	Relation	table = try_table_open(relid, AccessShareLock);
 	SysScanDesc scan;
 	HeapTuple	tuple;
 	bool		isnull = true;
 
+	if (table == NULL)
+		fl_table_vanished("hash_seed");
 	scan = systable_beginscan(table, InvalidOid, false, SnapshotSelf, 0, NULL);
 	tuple = systable_getnext(scan);
 	if (HeapTupleIsValid(tuple))

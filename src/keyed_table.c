@@ -124,10 +124,7 @@ fl_table_open(FlTable *table, const char *name, LOCKMODE mode)
 
 	table->heap = try_table_open(relid, NoLock);
 	if (table->heap == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("table \"%s.%s\" was dropped meanwhile",
-						FL_SCHEMA, name)));
+		fl_table_vanished(name);
 	table->index = open_newest_first_index(table->heap);
 }
 

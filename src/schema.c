@@ -38,3 +38,13 @@ fl_relation_oid(const char *name)
 				 errhint("Extension fenced_lock is not installed in this database, or not completely.")));
 	return relid;
 }
+
+/* A table was there when its name was looked up, and not once it was locked. */
+void
+fl_table_vanished(const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_TABLE),
+			 errmsg("table \"%s.%s\" was dropped meanwhile",
+					FL_SCHEMA, name)));
+}

@@ -12,5 +12,6 @@
 
 extern Oid	fl_schema_oid(void);
 extern Oid	fl_relation_oid(const char *name);
+extern void fl_table_vanished(const char *name);
 
 #endif							/* FENCED_LOCK_SCHEMA_H */

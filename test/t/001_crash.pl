@@ -264,7 +264,7 @@ foreach my $round (1 .. 5)
 		crash_backend(
 			sql(
 				"SELECT pid FROM pg_stat_activity
-				  WHERE query LIKE '%try_acquire%' AND pid <> pg_backend_pid()
+				  WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
 				  LIMIT 1"));
 	}
 	else

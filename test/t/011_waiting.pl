@@ -21,47 +21,6 @@ sub sql { return $node->safe_psql('postgres', $_[0]); }
 
 sub new_key { return 'key ' . ++$keys; }
 
-# A session that waits, in the background.
-sub start_waiter
-{
-	my ($statements, %options) = @_;
-	my ($out, $err) = ('', '');
-	my $place = $options{place} // 1;
-	my $db = $options{db} // 'postgres';
-	my $file = $node->basedir . '/' . ++our $scripts . '.sql';
-	append_to_file($file, "SET application_name = 'waiter'; $statements");
-	my $waiter = {
-		out => \$out,
-		err => \$err,
-		handle => IPC::Run::start(
-			[ 'psql', '-XAtq', '-h', $node->host, '-p', $node->port, '-f', $file, $db ],
-			'<', \undef,
-			'>', \$out, '2>', \$err,
-			IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default))
-	};
-
-	# It has a place in the line, and nothing changes about it any more.
-	$node->poll_query_until($db,
-		"SELECT count(*) = 1 FROM fenced_lock.waiters
-		  WHERE key = '$options{key}' AND place = $place")
-	  or die "no waiter in place $place for \"$options{key}\"";
-	$waiter->{pid} = $node->safe_psql($db,
-		"SELECT pid FROM fenced_lock.waiters
-		  WHERE key = '$options{key}' AND place = $place");
-	sleep(0.2) unless $options{hurry};
-	return $waiter;
-}
-
-# Seconds until it has ended.
-sub seconds_to_end
-{
-	my ($waiter) = @_;
-	my $since = time;
-
-	$waiter->{handle}->finish;
-	return time - $since;
-}
-
 sub locks_left
 {
 	return sql(
@@ -92,7 +51,7 @@ foreach my $how ('release', 'release in a block', 'renewal that shortens')
 	my $key = new_key();
 	my ($token, $owner) = acquire($node, $key, '1 h');
 	# the lock_timeout is longer than what it takes, and stays as it is
-	my $waiter = start_waiter(
+	my $waiter = start_waiter($node,
 		"SET lock_timeout = '7 s'; " . acquire_call($key, '60 s'),
 		key => $key);
 	my $since = time;
@@ -117,7 +76,7 @@ foreach my $how ('release', 'release in a block', 'renewal that shortens')
 	{
 		my $key = new_key();
 		my ($token, $owner) = acquire($node, $key, '1 h');
-		my $waiter = start_waiter(
+		my $waiter = start_waiter($node,
 			"SELECT clock_timestamp() FROM fenced_lock.acquire('$key', wait => '60 s')",
 			key => $key);
 		my $released = sql(
@@ -135,7 +94,7 @@ foreach my $how ('release', 'release in a block', 'renewal that shortens')
 {
 	my $key = new_key();
 	acquire($node, $key, '2 s');
-	my $waiter = start_waiter("SET lock_timeout = '7 s'; " . acquire_call($key, '60 s'), key => $key);
+	my $waiter = start_waiter($node, "SET lock_timeout = '7 s'; " . acquire_call($key, '60 s'), key => $key);
 	cmp_ok(seconds_to_end($waiter), '<', 2 + $at_once, 'the end of a lease wakes the waiter');
 	is(${ $waiter->{out} }, $granted_and_well, 'the end of a lease: granted');
 }
@@ -148,7 +107,7 @@ foreach my $how ('release', 'release in a block', 'renewal that shortens')
 	my $holder = $node->background_psql('postgres', on_error_stop => 0);
 	my $pid = $holder->query('SELECT pg_backend_pid()');
 	$holder->query("BEGIN; SELECT fenced_lock.try_acquire('$key', '1 h')");
-	my $waiter = start_waiter("SET lock_timeout = '7 s'; " . acquire_call($key, '60 s'), key => $key);
+	my $waiter = start_waiter($node, "SET lock_timeout = '7 s'; " . acquire_call($key, '60 s'), key => $key);
 	is( sql("SELECT blocked_by FROM fenced_lock.waiters WHERE key = '$key'"),
 		"{$pid}", 'view waiters names the open transaction in the way');
 	sql("SELECT pg_terminate_backend($pid)");
@@ -161,7 +120,7 @@ foreach my $how ('release', 'release in a block', 'renewal that shortens')
 {
 	my $key = new_key();
 	my ($token, $owner) = acquire($node, $key, '1 h');
-	my $waiter = start_waiter(
+	my $waiter = start_waiter($node,
 		"SELECT acquired FROM fenced_lock.try_acquire('$key', wait => '3 s')", key => $key);
 	sql("BEGIN; SELECT fenced_lock.release('$key', '$owner'); SELECT pg_sleep(0.1); ROLLBACK");
 	cmp_ok(seconds_to_end($waiter), '>', 1.5, 'the rollback of a release ends no wait');
@@ -175,9 +134,9 @@ foreach my $how ('release', 'release in a block', 'renewal that shortens')
 {
 	my $key = new_key();
 	my ($token, $owner) = acquire($node, $key, '1 h');
-	my $head = start_waiter(
+	my $head = start_waiter($node,
 		"BEGIN; SELECT acquired FROM fenced_lock.acquire('$key', wait => '60 s')", key => $key);
-	my $next = start_waiter("SELECT acquired FROM fenced_lock.acquire('$key', wait => '60 s')",
+	my $next = start_waiter($node, "SELECT acquired FROM fenced_lock.acquire('$key', wait => '60 s')",
 		key => $key, place => 2);
 
 	is( sql("SELECT count(*) FROM pg_locks WHERE pid = $head->{pid}
@@ -223,7 +182,7 @@ foreach my $how ('release', 'release in a block', 'renewal that shortens')
 	my $key = new_key();
 	my ($token, $owner) = acquire($node, $key, '1 h');
 	sql('CREATE TABLE job (done text); INSERT INTO job VALUES (NULL)');
-	my $waiter = start_waiter(
+	my $waiter = start_waiter($node,
 		"BEGIN; UPDATE job SET done = 'by waiter';
 		 SELECT acquired, retry_after_ms FROM fenced_lock.try_acquire('$key', wait => '60 s'); ROLLBACK",
 		key => $key);
@@ -251,9 +210,9 @@ foreach my $place (1, 2)
 		my $key = new_key();
 		my ($token, $owner) = acquire($node, $key, '1 h');
 		my $head;
-		$head = start_waiter(acquire_call($key, '60 s'), key => $key) if $place == 2;
+		$head = start_waiter($node, acquire_call($key, '60 s'), key => $key) if $place == 2;
 		my $set = $how eq 'statement_timeout' ? "SET statement_timeout = '2 s';" : '';
-		my $waiter = start_waiter("$set SET client_connection_check_interval = '200 ms'; SET lock_timeout = '7 s';"
+		my $waiter = start_waiter($node, "$set SET client_connection_check_interval = '200 ms'; SET lock_timeout = '7 s';"
 			  . acquire_call($key, '6 s'), key => $key, place => $place);
 		$ends{$how}->($waiter->{pid}, $waiter);
 		my $since = time;
@@ -286,8 +245,8 @@ foreach my $behind ('a lease', 'an open transaction')
 	{
 		$holder->query_safe("BEGIN; SELECT fenced_lock.release('$key', '$owner')");
 	}
-	my @gone = map { start_waiter(acquire_call($key, '60 s'), key => $key, place => $_) } 1, 2;
-	my $living = start_waiter("SET lock_timeout = '7 s'; " . acquire_call($key, '6 s'), key => $key, place => 3);
+	my @gone = map { start_waiter($node, acquire_call($key, '60 s'), key => $key, place => $_) } 1, 2;
+	my $living = start_waiter($node, "SET lock_timeout = '7 s'; " . acquire_call($key, '6 s'), key => $key, place => 3);
 	$_->{handle}->signal('KILL') foreach @gone;
 	$holder->query_safe($behind eq 'a lease' ? "SELECT fenced_lock.release('$key', '$owner')" : 'COMMIT');
 	seconds_to_end($living);
@@ -305,7 +264,7 @@ is(locks_left(), 0, 'no lock is left of clients that have gone');
 	my $key = new_key();
 	my ($token, $owner) = acquire($node, $key, '1 h');
 	my @line = map {
-		start_waiter(
+		start_waiter($node,
 			"SELECT $_, fencing_token, fenced_lock.release('$key', owner_token) FROM fenced_lock.acquire('$key', wait => '60 s')",
 			key => $key, place => $_, hurry => 1)
 	} 1 .. 10;
@@ -375,7 +334,7 @@ is(locks_left(), 0, 'no lock is left of clients that have gone');
 	$node->safe_psql('postgres', 'CREATE DATABASE doomed');
 	$node->safe_psql('doomed', 'CREATE EXTENSION fenced_lock');
 	acquire($node, 'k', '1 h', 'doomed');
-	my $waiter = start_waiter("SELECT acquired FROM fenced_lock.acquire('k', wait => '60 s')", key => 'k', db => 'doomed');
+	my $waiter = start_waiter($node, "SELECT acquired FROM fenced_lock.acquire('k', wait => '60 s')", key => 'k', db => 'doomed');
 	$node->safe_psql('postgres', 'DROP DATABASE doomed WITH (FORCE)');
 	cmp_ok(seconds_to_end($waiter), '<', $at_once, 'DROP DATABASE WITH (FORCE) ends the wait');
 	is(${ $waiter->{out} }, '', 'DROP DATABASE WITH (FORCE): nothing granted');
@@ -386,7 +345,7 @@ foreach my $how ('fast shutdown', 'postmaster killed')
 	my $key = new_key();
 	acquire($node, $key, '1 h');
 	my $call = "SELECT acquired FROM fenced_lock.acquire('$key', wait => '60 s')";
-	my @line = map { start_waiter($call, key => $key, place => $_) } 1, 2;
+	my @line = map { start_waiter($node, $call, key => $key, place => $_) } 1, 2;
 	my @pids = split /\n/,
 	  sql('SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()');
 	push @pids, split /\n/, (slurp_file($node->data_dir . '/postmaster.pid'))[0] =~ /^(\d+)/;

@@ -1,5 +1,5 @@
 # What several of these tests need: a server with the extension, a grant, the
-# server's log, sessions and pgbench in the background.
+# server's log, sessions, waiters and pgbench in the background.
 
 package FencedLock;
 
@@ -10,6 +10,7 @@ use Exporter 'import';
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(
   acquire
@@ -17,7 +18,9 @@ our @EXPORT = qw(
   log_position
   log_since
   new_node
+  seconds_to_end
   start_pgbench
+  start_waiter
 );
 
 # A started server with fenced_lock in database postgres. Nothing writes WAL
@@ -71,6 +74,47 @@ sub close_session
 	my ($session) = @_;
 	eval { $session->quit; };
 	return;
+}
+
+# A session that waits, in the background.
+sub start_waiter
+{
+	my ($node, $statements, %options) = @_;
+	my ($out, $err) = ('', '');
+	my $place = $options{place} // 1;
+	my $db = $options{db} // 'postgres';
+	my $file = $node->basedir . '/' . ++our $scripts . '.sql';
+	append_to_file($file, "SET application_name = 'waiter'; $statements");
+	my $waiter = {
+		out => \$out,
+		err => \$err,
+		handle => IPC::Run::start(
+			[ 'psql', '-XAtq', '-h', $node->host, '-p', $node->port, '-f', $file, $db ],
+			'<', \undef,
+			'>', \$out, '2>', \$err,
+			IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default))
+	};
+
+	# It has a place in the line, and nothing changes about it any more.
+	$node->poll_query_until($db,
+		"SELECT count(*) = 1 FROM fenced_lock.waiters
+		  WHERE key = '$options{key}' AND place = $place")
+	  or die "no waiter in place $place for \"$options{key}\"";
+	$waiter->{pid} = $node->safe_psql($db,
+		"SELECT pid FROM fenced_lock.waiters
+		  WHERE key = '$options{key}' AND place = $place");
+	sleep(0.2) unless $options{hurry};
+	return $waiter;
+}
+
+# Seconds until it has ended.
+sub seconds_to_end
+{
+	my ($waiter) = @_;
+	my $since = time;
+
+	$waiter->{handle}->finish;
+	return time - $since;
 }
 
 # Starts pgbench in the background; the caller must call finish().
