@@ -301,14 +301,7 @@ watch(Attempt *attempt)
 		}
 		fl_key_unlock(attempt->id, FL_PIN);
 
-		/*
-		 * Free is what a look at one moment shows to be free: a request in
-		 * FL_DECIDE stops the renewals and pins that come after it, so there
-		 * must be nobody who has a right to them.
-		 */
 		view = look(attempt, FL_LOOK_SELF);
-		if (view == KEY_FREE)
-			view = look(attempt, FL_LOOK_LATEST);
 		if (view == KEY_HELD)
 		{
 			fl_head_sleep(wait,
@@ -319,12 +312,20 @@ watch(Attempt *attempt)
 		mode = (view == KEY_OURS) ? FL_RENEW : FL_DECIDE;
 		if (!fl_key_lock_try(attempt->id, mode))
 		{
+			/*
+			 * A request in FL_DECIDE that waits stops the renewals and pins
+			 * that come after it.  So nobody may have a right to them: only a
+			 * look at one moment shows that.
+			 */
+			if (view == KEY_FREE && look(attempt, FL_LOOK_LATEST) != KEY_FREE)
+				continue;
 			result = fl_wait_for_key(wait, mode);
 			if (result != FL_LOCKED)
 			{
 				refuse_busy(attempt);
 				return result;
 			}
+			fl_client_must_be_there();
 		}
 		if (decide(attempt, mode) == view && !attempt->lease->acquired)
 			fl_head_sleep(wait, HAND_SLEEP);
@@ -377,6 +378,7 @@ fl_lease_acquire(const FlRequest *request, FlLease *lease)
 		return;
 	}
 
+	memset(lease, 0, sizeof(*lease));	/* neither granted nor refused yet */
 	memset(&attempt, 0, sizeof(attempt));
 	attempt.request = request;
 	attempt.lease = lease;
@@ -394,7 +396,8 @@ fl_lease_acquire(const FlRequest *request, FlLease *lease)
 				  request->report_deadlock);
 
 	/* One's own lease is not waited for in line. */
-	if (look(&attempt, FL_LOOK_SELF) == KEY_OURS &&
+	if (request->owner_token != NULL &&
+		look(&attempt, FL_LOOK_SELF) == KEY_OURS &&
 		fl_wait_for_key(&attempt.wait, FL_RENEW) == FL_LOCKED &&
 		decide(&attempt, FL_RENEW) == KEY_OURS && lease->acquired)
 		return;

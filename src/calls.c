@@ -149,7 +149,8 @@ fenced_lock_acquire(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("could not acquire lock on key \"%s\" within %lld ms",
 						fl_text_key_in_message(request.key),
-						(long long) (request.wait / 1000))));
+						(long long) (request.wait / 1000)),
+				 errhint("Views fenced_lock.locks and fenced_lock.waiters show who is in the way.")));
 	return lease_datum(fcinfo, &lease);
 }
 

@@ -89,7 +89,7 @@ lock_tag_within(const LOCKTAG *tag, LOCKMODE mode, int64 microseconds,
 {
 	int64		milliseconds = Max((microseconds + 999) / 1000, 1);
 	int			callers_timeout = LockTimeout;
-	bool		ours = callers_timeout <= 0 || milliseconds < callers_timeout;
+	bool		ours = callers_timeout <= 0 || milliseconds <= callers_timeout;
 
 	/* volatile: they are read after PG_CATCH's longjmp */
 	volatile MemoryContext context = CurrentMemoryContext;

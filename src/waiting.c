@@ -58,6 +58,9 @@
 #include "utils/resowner.h"
 #include "waiting.h"
 
+/* Of libpq/libpq.h, which wants headers of GSSAPI that may not be there. */
+extern bool pq_check_connection(void);
+
 /* The head's look that needs no wake-up. */
 #define LOOK_AT_LEAST_EVERY		USECS_PER_SEC
 
@@ -88,7 +91,7 @@ fl_wait_begin(FlWait *wait, FlKeyId id, int64 length, bool report_deadlock)
 	int64		lock_timeout = LockTimeout * INT64CONST(1000);
 
 	wait->id = id;
-	wait->is_lock_timeout = (lock_timeout > 0 && lock_timeout <= length);
+	wait->is_lock_timeout = (lock_timeout > 0 && lock_timeout < length);
 	wait->length = wait->is_lock_timeout ? lock_timeout : length;
 	wait->report_deadlock = report_deadlock;
 	INSTR_TIME_SET_CURRENT(wait->since);
@@ -153,10 +156,28 @@ fl_line_leave(const FlWait *wait)
 	fl_line_unlock(wait->id);
 }
 
+/*
+ * A client that has gone is not to be granted the key after its wait, to keep
+ * it for a whole ttl.  PostgreSQL asks for it only every
+ * client_connection_check_interval, which is off by default.  A connection
+ * that has broken without a word is not noticed here either.
+ */
+void
+fl_client_must_be_there(void)
+{
+	if (MyProcPort == NULL || !WaitEventSetCanReportClosed() ||
+		pq_check_connection())
+		return;
+	ClientConnectionLost = true;
+	InterruptPending = true;
+	CHECK_FOR_INTERRUPTS();
+}
+
 /* Before each of the head's looks: what happens from here on wakes it. */
 void
 fl_head_arm(void)
 {
+	fl_client_must_be_there();	/* this resets the latch, too */
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 }

@@ -274,6 +274,29 @@ foreach my $place (1, 2)
 }
 is(locks_left(), '0', 'no lock is left of all that');
 
+# Clients that have gone are not granted the key, by whatever they stood behind,
+# though PostgreSQL itself has not been told to look for them.
+foreach my $behind ('a lease', 'an open transaction')
+{
+	my $key = new_key();
+	my ($token, $owner) = acquire($node, $key, '1 h');
+	my $holder = $node->background_psql('postgres');
+
+	if ($behind eq 'an open transaction')
+	{
+		$holder->query_safe("BEGIN; SELECT fenced_lock.release('$key', '$owner')");
+	}
+	my @gone = map { start_waiter(acquire_call($key, '60 s'), key => $key, place => $_) } 1, 2;
+	my $living = start_waiter("SET lock_timeout = '7 s'; " . acquire_call($key, '6 s'), key => $key, place => 3);
+	$_->{handle}->signal('KILL') foreach @gone;
+	$holder->query_safe($behind eq 'a lease' ? "SELECT fenced_lock.release('$key', '$owner')" : 'COMMIT');
+	seconds_to_end($living);
+	is(${ $living->{out} }, $granted_and_well, "gone while they waited for $behind: the next one is granted the key");
+	eval { seconds_to_end($_) } foreach @gone;
+	$holder->quit;
+}
+is(locks_left(), 0, 'no lock is left of clients that have gone');
+
 #
 # Order
 #
