@@ -193,6 +193,12 @@ SELECT fenced_lock.admit('mark:1', 18);
 UPDATE wallets SET balance = balance - 10 WHERE id = 1 RETURNING balance, fence;
 COMMIT;
 SELECT outcome('SELECT fenced_lock.admit(''mark:1'', 17)');
+-- A mark that was raised long ago, and frozen since, is in every snapshot.
+VACUUM (FREEZE) fenced_lock.watermark;
+BEGIN;
+SELECT fenced_lock.admit('mark:1', 18);
+UPDATE wallets SET balance = balance - 1 WHERE id = 1 RETURNING balance, fence;
+COMMIT;
 -- Where no block was seen to begin, the guard sees it.
 DO $$
 BEGIN
