@@ -151,6 +151,7 @@ void
 fl_pin(const text *key, int64 token)
 {
 	FlPin	   *pin = fl_held_find_text(FL_LEASE, key);
+	FlKeyId		id;
 	FlRow		row;
 
 	if (pin != NULL && fl_pin_token(pin) == token)
@@ -158,8 +159,18 @@ fl_pin(const text *key, int64 token)
 
 	refuse(judge(key, token, &row), key, token, &row);
 
-	/* An error lets go of the lock, with the subtransaction that it ends. */
-	fl_key_lock(fl_key_id(key), FL_PIN);
+	/*
+	 * If somebody is in the way, the lease may have ended since that look, and
+	 * it may be a successor: who might in turn wait for a row of ours.
+	 *
+	 * An error lets go of the lock, with the subtransaction that it ends.
+	 */
+	id = fl_key_id(key);
+	if (!fl_key_lock_try(id, FL_PIN))
+	{
+		refuse(judge(key, token, &row), key, token, &row);
+		fl_key_lock(id, FL_PIN);
+	}
 	refuse(judge(key, token, &row), key, token, &row);
 	refuse_old_snapshot(key, token, &row);
 
