@@ -9,7 +9,7 @@ OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c))
 EXTENSION = fenced_lock
 DATA = sql/fenced_lock--1.0.sql
 
-REGRESS = install lease arguments keys pin guard guard_misuse transactions rights hostile_names parallel reinstall
+REGRESS = install lease arguments keys pin guard guard_misuse transactions rights hostile_names parallel sequence repair reinstall
 REGRESS_OPTS = --inputdir=test
 ISOLATION = acquire_contest cursor_savepoint deadlock_stale_writer first_grant hand_on_row own_upgrade owner_retry prepared_transaction release_and_acquire renew_beside_pin renew_off_page repeatable_read savepoints serializable_keys stale_writer statement_snapshot takeover_pinned_writer try_never_waits view_locks wait_deadlock wait_is_over wait_open_transaction wait_own_lease
 ISOLATION_OPTS = --inputdir=test/isolation

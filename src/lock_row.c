@@ -32,6 +32,7 @@
 #include "compat.h"
 #include "lock_row.h"
 #include "miscadmin.h"
+#include "restart_grace.h"
 #include "schema.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
@@ -206,6 +207,15 @@ read_row(Relation heap, HeapTuple tuple, FlRow *row)
 	row->acquired_at = DatumGetTimestampTz(values[COL_ACQUIRED_AT - 1]);
 	row->renewed_at = DatumGetTimestampTz(values[COL_RENEWED_AT - 1]);
 	row->expires_at = DatumGetTimestampTz(values[COL_EXPIRES_AT - 1]);
+	row->longest_life = row->ttl;
+	if (row->owned)
+	{
+		TimestampTz end = fl_lease_end(row->expires_at, row->renewed_at);
+
+		if (end != row->expires_at)
+			row->longest_life = Max(row->ttl, fl_restart_grace * INT64CONST(1000));
+		row->expires_at = end;
+	}
 
 	pfree(values);
 	pfree(nulls);
@@ -468,4 +478,44 @@ fl_row_release(FlTable *table, const FlRow *row, TimestampTz now)
 	new_row_set_null(&new, COL_OWNER_DIGEST);
 	new_row_set(&new, COL_EXPIRES_AT, TimestampTzGetDatum(now));
 	write_row(table, row, &new);
+}
+
+/* Nothing is left of the key.  The caller holds the key lock in Exclusive. */
+void
+fl_row_delete(FlTable *table, const FlRow *row)
+{
+	CatalogTupleDelete(table->heap, &row->tuple->t_self);
+	CommandCounterIncrement();
+}
+
+/*
+ * Walk through all rows in the order of the table, as they are at the moment
+ * of each, without any key lock.
+ */
+FlScan
+fl_scan_begin(FlTable *table)
+{
+	return systable_beginscan(table->heap, InvalidOid, false, SnapshotSelf,
+							  0, NULL);
+}
+
+/* The next row and its key, in the current context; false at the end. */
+bool
+fl_scan_next(FlScan scan, text **key, FlRow *row)
+{
+	HeapTuple	tuple = systable_getnext(scan);
+	bool		isnull;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	read_row(scan->heap_rel, tuple, row);
+	*key = DatumGetTextPP(heap_getattr(row->tuple, COL_KEY,
+									   RelationGetDescr(scan->heap_rel), &isnull));
+	return true;
+}
+
+void
+fl_scan_end(FlScan scan)
+{
+	systable_endscan(scan);
 }
