@@ -235,6 +235,8 @@ check_stamp(const Guard *guard, Relation relation, HeapTuple row,
 						(long long) fl_pin_token(pin),
 						qualified_name(relation), (long long) stamp),
 				 errdetail("The pinned token is current, so the row's stamp was not issued by this database."),
+				 errhint("An operator lifts the tokens above it: SELECT fenced_lock.raise_fence(%lld).",
+						 (long long) stamp),
 				 errtablecol(relation, guard->stamp)));
 }
 
