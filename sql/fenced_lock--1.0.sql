@@ -19,6 +19,11 @@ CREATE SEQUENCE fenced_lock.incarnation_seq AS bigint MINVALUE 0 START 0 CACHE 1
 COMMENT ON SEQUENCE fenced_lock.incarnation_seq IS
 'Identifies the start of the server that has last moved token_seq to the clock';
 
+-- Never dumped: by it a token_seq that a dump sets back is noticed.
+CREATE SEQUENCE fenced_lock.floor_seq AS bigint MINVALUE 0 START 0 CACHE 1 NO CYCLE;
+COMMENT ON SEQUENCE fenced_lock.floor_seq IS
+'The highest value that token_seq has logged; no token from now on is below it';
+
 CREATE TABLE fenced_lock.hash_seed (seed uuid NOT NULL);
 INSERT INTO fenced_lock.hash_seed VALUES (pg_catalog.gen_random_uuid());
 COMMENT ON TABLE fenced_lock.hash_seed IS
@@ -166,6 +171,25 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fenced_lock.release(text, uuid) IS
 'Ends a lease, at commit. True if it was still this owner''s, also if it had expired and nobody had taken it over; otherwise false, with a WARNING of SQLSTATE LF002. Errors: 22004 key or owner token NULL; 22023 bad key; 25006 read-only';
 
+CREATE FUNCTION fenced_lock.force_release(
+	key text,
+	fencing_token bigint,
+	wait interval DEFAULT '0')
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'fenced_lock_force_release'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fenced_lock.force_release(text, bigint, interval) IS
+'For operators: ends the lease of somebody else, at commit, and its holder is fenced. fencing_token: the one seen in view locks, which must still be the current one. True if the lease was ended; false if the token is not current or the lease was released already; false with a WARNING (55P03) that names the processes in the way if the key is pinned, or being decided about, for longer than wait (0 or NULL: no wait). The server''s log tells who did it. Not part of allow(): GRANT EXECUTE to whom it may concern. Errors: 22004 key or fencing token NULL; 22023 bad key, token or wait; 25006 read-only';
+
+CREATE FUNCTION fenced_lock.purge(
+	idle interval DEFAULT '1 h',
+	max_rows integer DEFAULT 1000)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'fenced_lock_purge'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fenced_lock.purge(interval, integer) IS
+'Removes the rows of keys that nobody has held for so long, and tells how many. idle: 0 or longer, NULL for 1 h. max_rows: 1 to 1,000 in one call, each with a lock to the end of the transaction; NULL for 1000. Waits for nobody: a key in use is left alone. Tokens go on rising all the same; the token of a purged key is then LF002 to pin(). Not part of allow(): GRANT EXECUTE to whom it may concern. Errors: 22023 bad idle or max_rows; 25006 read-only';
+
 --
 -- Fencing
 --
@@ -187,6 +211,13 @@ AS 'MODULE_PATHNAME', 'fenced_lock_pin_all'
 LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fenced_lock.pin_all(text[], bigint) IS
 'pin() for a set of keys under one fencing token, in one order for all callers; 1 to 1,000 keys. Errors: as pin(); 22023 for an empty set, 22004 for a NULL in it, 54000 for more than 1,000 keys';
+
+CREATE FUNCTION fenced_lock.raise_fence(at_least bigint)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'fenced_lock_raise_fence'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fenced_lock.raise_fence(bigint) IS
+'For operators: makes every token from now on greater than at_least, at once and for good (not undone by a rollback), and never lowers anything. Returns the number that the next token is above. For rows that bear a stamp from elsewhere, of a clone, say. Not part of allow(): GRANT EXECUTE to whom it may concern. Errors: 22004 NULL; 22023 below 1, or within 2^62 of the end of the numbers; 25006 read-only';
 
 CREATE FUNCTION fenced_lock.guard()
 RETURNS trigger
@@ -247,6 +278,13 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION fenced_lock.lock_id(text) IS
 'Where pg_locks shows the advisory lock of a key: classid and objid, as one number, with objsubid 17996, or 17999 for an admitted key. Errors: 22004 key NULL; 22023 bad key';
 
+CREATE FUNCTION fenced_lock.lease_end(expires_at timestamptz, renewed_at timestamptz)
+RETURNS timestamptz
+AS 'MODULE_PATHNAME', 'fenced_lock_lease_end'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION fenced_lock.lease_end(timestamptz, timestamptz) IS
+'For view locks: when a lease ends that was not released, with fenced_lock.restart_grace. NULL for NULL';
+
 CREATE VIEW fenced_lock.locks AS
 SELECT r.key,
        r.fencing_token,
@@ -260,7 +298,11 @@ SELECT r.key,
        r.renewed_at,
        r.expires_at,
        p.pids AS pinned_by
-  FROM fenced_lock.lock_row r
+  FROM (SELECT l.key, l.fencing_token, l.owner_digest, l.role, l.pid, l.application_name,
+               l.client_address, l.metadata, l.acquired_at, l.renewed_at,
+               CASE WHEN l.owner_digest IS NULL THEN l.expires_at
+                    ELSE fenced_lock.lease_end(l.expires_at, l.renewed_at) END AS expires_at
+          FROM fenced_lock.lock_row l) r
   LEFT JOIN (SELECT (l.classid::pg_catalog.int8 OPERATOR(pg_catalog.<<) 32)
                     OPERATOR(pg_catalog.|) l.objid::pg_catalog.int8 AS lock_id,
                     pg_catalog.array_agg(coalesce(l.pid, 0) ORDER BY l.pid) AS pids
@@ -489,7 +531,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'fenced_lock_allow'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fenced_lock.allow(regrole) IS
-'Lets a role use the locks: EXECUTE on all functions but allow() and disallow(), SELECT on the views. Always true. Errors: 22004 role NULL; 42501 unless the caller owns the extension; 25006 read-only';
+'Lets a role use the locks: EXECUTE on all functions but allow(), disallow(), force_release(), purge() and raise_fence(), SELECT on the views. Always true. Errors: 22004 role NULL; 42501 unless the caller owns the extension; 25006 read-only';
 
 CREATE FUNCTION fenced_lock.disallow(role regrole)
 RETURNS boolean

@@ -75,15 +75,15 @@ refuse_busy(Attempt *attempt)
 }
 
 /*
- * How long a living lease has left.  Never more than its own ttl from now, or
- * a clock that was set back would send a caller away for as long as it was
- * set back; and never more than its ttl from a waiting head's first sight of
- * it, which a monotonic clock tells.
+ * How long a living lease has left.  Never more than its own ttl from now (or
+ * the grace after a restart), or a clock that was set back would send a caller
+ * away for as long as it was set back; and never more than that from a waiting
+ * head's first sight of it, which a monotonic clock tells.
  */
 static int64
 life_left(Attempt *attempt, const FlRow *row, TimestampTz now)
 {
-	int64		left = Min(row->expires_at - now, row->ttl);
+	int64		left = Min(row->expires_at - now, row->longest_life);
 
 	if (attempt->request->wait == 0)
 		return left;
@@ -98,7 +98,7 @@ life_left(Attempt *attempt, const FlRow *row, TimestampTz now)
 		attempt->seen_at = fl_wait_elapsed(&attempt->wait);
 	}
 	return Min(left,
-			   attempt->seen_at + row->ttl - fl_wait_elapsed(&attempt->wait));
+			   attempt->seen_at + row->longest_life - fl_wait_elapsed(&attempt->wait));
 }
 
 /* Judge what was found now; a key that is held has its refusal prepared. */
@@ -144,7 +144,9 @@ grant(Attempt *attempt, FlTable *table, const FlRow *old)
 						(long long) token,
 						fl_text_key_in_message(request->key),
 						(long long) old->fencing_token),
-				 errdetail("Sequence \"fenced_lock.token_seq\" was set back.")));
+				 errdetail("The key's row was written by hand, or the sequences of fencing tokens were."),
+				 errhint("SELECT fenced_lock.raise_fence(%lld).",
+						 (long long) old->fencing_token)));
 
 	/* The draw may have waited for the disk: the lease's life begins now. */
 	memset(&row, 0, sizeof(row));

@@ -229,3 +229,38 @@ fl_arg_wait(FunctionCallInfo fcinfo, int n, int64 standard)
 						(long long) (wait / 1000), PG_INT32_MAX)));
 	return wait;
 }
+
+/* How long a key has been free, in microseconds; "standard" is what NULL means. */
+int64
+fl_arg_idle(FunctionCallInfo fcinfo, int n, int64 standard)
+{
+	int64		idle;
+
+	if (PG_ARGISNULL(n))
+		return standard;
+
+	idle = interval_microseconds(PG_GETARG_INTERVAL_P(n), "idle");
+	if (idle < 0 || idle > FL_MAX_IDLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("idle must be 0 or longer, and at most 100 years")));
+	return idle;
+}
+
+/* A number from 1 to "most"; "standard" is what NULL means. */
+int32
+fl_arg_count(FunctionCallInfo fcinfo, int n, const char *name, int32 most,
+			 int32 standard)
+{
+	int32		count;
+
+	if (PG_ARGISNULL(n))
+		return standard;
+
+	count = PG_GETARG_INT32(n);
+	if (count < 1 || count > most)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be from 1 to %d, not %d", name, most, count)));
+	return count;
+}

@@ -14,11 +14,17 @@
 #include "arguments.h"
 #include "compat.h"
 #include "errors.h"
+#include "force.h"
 #include "funcapi.h"
 #include "key_lock.h"
 #include "lease.h"
 #include "pin.h"
+#include "purge.h"
+#include "token.h"
 #include "utils/timestamp.h"
+
+/* Beyond this raise_fence() would bring the end of the numbers near. */
+#define HIGHEST_FENCE		(INT64CONST(1) << 62)
 
 /* Columns of type lease; they are only ever appended. */
 enum
@@ -40,6 +46,9 @@ PG_FUNCTION_INFO_V1(fenced_lock_release);
 PG_FUNCTION_INFO_V1(fenced_lock_pin);
 PG_FUNCTION_INFO_V1(fenced_lock_pin_all);
 PG_FUNCTION_INFO_V1(fenced_lock_admit);
+PG_FUNCTION_INFO_V1(fenced_lock_force_release);
+PG_FUNCTION_INFO_V1(fenced_lock_purge);
+PG_FUNCTION_INFO_V1(fenced_lock_raise_fence);
 PG_FUNCTION_INFO_V1(fenced_lock_lock_id);
 
 /*
@@ -223,6 +232,47 @@ fenced_lock_admit(PG_FUNCTION_ARGS)
 	fl_forbid_read_only("fenced_lock.admit()");
 	fl_admit(key, token);
 	PG_RETURN_BOOL(true);
+}
+
+/* force_release(key text, fencing_token bigint, wait interval) */
+Datum
+fenced_lock_force_release(PG_FUNCTION_ARGS)
+{
+	const text *key = fl_arg_key(fcinfo, 0);
+	int64		token = fl_arg_token(fcinfo, 1);
+	int64		wait = fl_arg_wait(fcinfo, 2, 0);
+
+	fl_forbid_read_only("fenced_lock.force_release()");
+	PG_RETURN_BOOL(fl_force_release(key, token, wait));
+}
+
+/* purge(idle interval, max_rows integer) */
+Datum
+fenced_lock_purge(PG_FUNCTION_ARGS)
+{
+	int64		idle = fl_arg_idle(fcinfo, 0, FL_DEFAULT_IDLE);
+	int32		max_rows = fl_arg_count(fcinfo, 1, "max_rows",
+										FL_MAX_PURGED_ROWS, FL_MAX_PURGED_ROWS);
+
+	fl_forbid_read_only("fenced_lock.purge()");
+	PG_RETURN_INT64(fl_purge(idle, max_rows));
+}
+
+/* raise_fence(at_least bigint) */
+Datum
+fenced_lock_raise_fence(PG_FUNCTION_ARGS)
+{
+	int64		at_least;
+
+	fl_require_arg(fcinfo, 0, "at_least");
+	at_least = PG_GETARG_INT64(0);
+	if (at_least < 1 || at_least > HIGHEST_FENCE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("at_least must be from 1 to %lld, not %lld",
+						(long long) HIGHEST_FENCE, (long long) at_least)));
+	fl_forbid_read_only("fenced_lock.raise_fence()");
+	PG_RETURN_INT64(fl_token_raise(at_least));
 }
 
 /* lock_id(key text): where pg_locks shows the key's lock */

@@ -12,6 +12,7 @@
 #include "durability.h"
 #include "held.h"
 #include "idle_timeout.h"
+#include "restart_grace.h"
 #include "utils/guc.h"
 #include "waiting.h"
 
@@ -36,6 +37,18 @@ _PG_init(void)
 							&fl_max_ttl,
 							60 * 60 * 1000, 1, PG_INT32_MAX,
 							PGC_SUSET, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	/*
+	 * An administrator sets this where a restart takes longer than holders
+	 * can do without renewing.
+	 */
+	DefineCustomIntVariable("fenced_lock.restart_grace",
+							"How long after a start of the server leases that were alive before it still count.",
+							"A lease that had ended by no more than this before the start counts, too.",
+							&fl_restart_grace,
+							0, 0, 24 * 60 * 60 * 1000,
+							PGC_SIGHUP, GUC_UNIT_MS,
 							NULL, NULL, NULL);
 
 	/*

@@ -252,6 +252,9 @@ check_stamp(const Guard *guard, Relation relation, HeapTuple row,
 				 guard->kind == FL_LEASE ?
 				 errdetail("The pinned token is current, so the row's stamp was not issued by this database.") :
 				 errdetail("The admitted token is the highest that was seen for the key, so the row's stamp is a token of another kind, or the key's mark was lost."),
+				 guard->kind == FL_LEASE ?
+				 errhint("An operator lifts the tokens above it: SELECT fenced_lock.raise_fence(%lld).",
+						 (long long) stamp) : 0,
 				 errtablecol(relation, column)));
 }
 

@@ -19,6 +19,7 @@
 #include "access/xact.h"
 #include "compat.h"
 #include "key_lock.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
@@ -191,6 +192,33 @@ fl_key_locked_by_me(FlKeyId id)
 	return fl_lock_held_by_me(&tag, FL_PIN) ||
 		fl_lock_held_by_me(&tag, FL_RENEW) ||
 		fl_lock_held_by_me(&tag, FL_DECIDE);
+}
+
+/* Who keeps a key from being decided about, for a message. */
+char *
+fl_key_lock_holders(FlKeyId id)
+{
+	LOCKTAG		tag;
+	VirtualTransactionId *holders;
+	StringInfoData shown;
+
+	key_tag(&tag, id);
+	initStringInfo(&shown);
+	holders = GetLockConflicts(&tag, FL_DECIDE, NULL);
+	for (; VirtualTransactionIdIsValid(*holders); holders++)
+	{
+		PGPROC	   *proc = fl_vxid_proc(*holders);
+
+		if (shown.len > 0)
+			appendStringInfoString(&shown, ", ");
+		if (proc != NULL)
+			appendStringInfo(&shown, "process %d has it pinned or is deciding about it", proc->pid);
+		else
+			appendStringInfoString(&shown, "a prepared transaction keeps it");
+	}
+	if (shown.len == 0)
+		appendStringInfoString(&shown, "whoever was in the way has just gone");
+	return shown.data;
 }
 
 /* Become the head of a key's line if there is none. */

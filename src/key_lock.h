@@ -56,6 +56,7 @@ extern FlLockResult fl_key_lock_within(FlKeyId id, FlKeyMode mode,
 									   bool report_deadlock);
 extern bool fl_key_locked_by_me(FlKeyId id);
 extern void fl_key_unlock(FlKeyId id, FlKeyMode mode);
+extern char *fl_key_lock_holders(FlKeyId id);
 
 extern bool fl_line_lock_try(FlKeyId id);
 extern FlLockResult fl_line_lock_within(FlKeyId id, int64 microseconds,

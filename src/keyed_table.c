@@ -304,3 +304,10 @@ fl_table_write(FlTable *table, HeapTuple old, FlNewRow *new)
 	/* A second call in the same statement must find this version. */
 	CommandCounterIncrement();
 }
+
+void
+fl_table_delete(FlTable *table, HeapTuple row)
+{
+	CatalogTupleDelete(table->heap, &row->t_self);
+	CommandCounterIncrement();
+}

@@ -52,5 +52,6 @@ extern void fl_new_row_init(FlNewRow *new, const FlTable *table);
 extern void fl_new_row_set(FlNewRow *new, int column, Datum value);
 extern void fl_new_row_set_null(FlNewRow *new, int column);
 extern void fl_table_write(FlTable *table, HeapTuple old, FlNewRow *new);
+extern void fl_table_delete(FlTable *table, HeapTuple row);
 
 #endif							/* FENCED_LOCK_KEYED_TABLE_H */

@@ -11,12 +11,16 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/relscan.h"
 #include "compat.h"
 #include "lock_row.h"
 #include "miscadmin.h"
+#include "restart_grace.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/xid8.h"
 
@@ -75,6 +79,15 @@ read_row(Relation heap, HeapTuple tuple, FlRow *row)
 	row->acquired_at = DatumGetTimestampTz(values[COL_ACQUIRED_AT - 1]);
 	row->renewed_at = DatumGetTimestampTz(values[COL_RENEWED_AT - 1]);
 	row->expires_at = DatumGetTimestampTz(values[COL_EXPIRES_AT - 1]);
+	row->longest_life = row->ttl;
+	if (row->owned)
+	{
+		TimestampTz end = fl_lease_end(row->expires_at, row->renewed_at);
+
+		if (end != row->expires_at)
+			row->longest_life = Max(row->ttl, fl_restart_grace * INT64CONST(1000));
+		row->expires_at = end;
+	}
 
 	pfree(values);
 	pfree(nulls);
@@ -211,4 +224,43 @@ fl_row_release(FlTable *table, const FlRow *row, TimestampTz now)
 	fl_new_row_set_null(&new, COL_OWNER_DIGEST);
 	fl_new_row_set(&new, COL_EXPIRES_AT, TimestampTzGetDatum(now));
 	fl_table_write(table, row->tuple, &new);
+}
+
+/* Nothing is left of the key.  The caller holds the key lock in Exclusive. */
+void
+fl_row_delete(FlTable *table, const FlRow *row)
+{
+	fl_table_delete(table, row->tuple);
+}
+
+/*
+ * Walk through all rows in the order of the table, as they are at the moment
+ * of each, without any key lock.
+ */
+FlScan
+fl_scan_begin(FlTable *table)
+{
+	return systable_beginscan(table->heap, InvalidOid, false, SnapshotSelf,
+							  0, NULL);
+}
+
+/* The next row and its key, in the current context; false at the end. */
+bool
+fl_scan_next(FlScan scan, text **key, FlRow *row)
+{
+	HeapTuple	tuple = systable_getnext(scan);
+	bool		isnull;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	read_row(scan->heap_rel, tuple, row);
+	*key = DatumGetTextPP(heap_getattr(row->tuple, COL_KEY,
+									   RelationGetDescr(scan->heap_rel), &isnull));
+	return true;
+}
+
+void
+fl_scan_end(FlScan scan)
+{
+	systable_endscan(scan);
 }

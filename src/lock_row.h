@@ -21,11 +21,15 @@ typedef struct FlRow
 	bool		owned;			/* false once released: no digest is left */
 	uint8		owner_digest[PG_SHA256_DIGEST_LENGTH];
 	int64		ttl;			/* microseconds */
+	int64		longest_life;	/* from any sight of it: the ttl, or a grace */
 	FullTransactionId granted_xid;	/* top-level transaction of the grant */
 	TimestampTz acquired_at;
 	TimestampTz renewed_at;
-	TimestampTz expires_at;
+	TimestampTz expires_at;		/* with the grace after a restart */
 } FlRow;
+
+/* A walk through all rows. */
+typedef struct SysScanDescData *FlScan;
 
 extern void fl_lock_rows_open(FlTable *table, LOCKMODE mode);
 
@@ -40,5 +44,10 @@ extern void fl_row_grant(FlTable *table, const FlRow *old, const text *key,
 extern void fl_row_renew(FlTable *table, const FlRow *row, int64 ttl,
 						 TimestampTz now);
 extern void fl_row_release(FlTable *table, const FlRow *row, TimestampTz now);
+extern void fl_row_delete(FlTable *table, const FlRow *row);
+
+extern FlScan fl_scan_begin(FlTable *table);
+extern bool fl_scan_next(FlScan scan, text **key, FlRow *row);
+extern void fl_scan_end(FlScan scan);
 
 #endif							/* FENCED_LOCK_LOCK_ROW_H */

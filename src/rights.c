@@ -41,7 +41,8 @@
 #define GRANTABLE \
 	OBJECTS \
 	" WHERE o.kind IN ('f', 'v')" \
-	"   AND o.name NOT IN ('allow', 'disallow', 'take_back_rights')"
+	"   AND o.name NOT IN ('allow', 'disallow', 'force_release', 'purge'," \
+	"                      'raise_fence', 'take_back_rights')"
 
 #define RIGHT_OF_KIND \
 	"CASE o.kind WHEN 'f' THEN 'EXECUTE' ELSE 'SELECT' END"

@@ -30,6 +30,13 @@
  * because like the first it is immediate and not rolled back: a row would
  * make a draw wait for a stranger's transaction.
  *
+ * A setval() to a lower value.  A dump carries one, and may be loaded where
+ * tokens have been issued since.  So a third sequence, which no dump carries,
+ * keeps the highest value that the first has logged; it changes with each
+ * 33rd draw.  A sequence that comes to the end of what it has logged is there;
+ * one that was set, which leaves nothing logged ahead, is below it, and is
+ * moved forward again.
+ *
  * Draws and moves are ordered by a lock of their own, held for microseconds.
  * The sequence's relation lock would not do: nextval() keeps it to the end of
  * its transaction.
@@ -42,6 +49,7 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/xlog.h"
+#include "catalog/pg_sequence.h"
 #include "commands/sequence.h"
 #include "common/hashfn.h"
 #include "key_lock.h"
@@ -51,27 +59,34 @@
 #include "token.h"
 #include "utils/fmgrprotos.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #define STEP_ABOVE_LAST		(INT64CONST(1) << 32)
+
+/* What a sequence's page tells. */
+typedef struct Sequence
+{
+	int64		last;
+	int64		logged_ahead;	/* values, after the last */
+	XLogRecPtr	lsn;			/* none if it is not logged yet */
+} Sequence;
 
 /* The sequence that this backend knows to have been moved since the start. */
 static Oid	moved_sequence = InvalidOid;
 
 /*
- * A sequence's last value, and the LSN of its page; no LSN if the sequence
- * was made by this transaction under wal_level = minimal, since then nothing
- * is logged until the commit writes it all.
+ * A sequence that was made by this transaction under wal_level = minimal has
+ * no LSN, since nothing is logged until the commit writes it all.
  */
-static int64
-read_sequence(Oid relid, XLogRecPtr *lsn)
+static void
+read_sequence(Oid relid, Sequence *result)
 {
 	Relation	sequence = relation_open(relid, AccessShareLock);
 	Buffer		buffer = ReadBuffer(sequence, 0);
 	Page		page = BufferGetPage(buffer);
 	Form_pg_sequence_data data;
 	ItemId		item;
-	int64		last;
 
 	if (sequence->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
 		ereport(ERROR,
@@ -86,11 +101,20 @@ read_sequence(Oid relid, XLogRecPtr *lsn)
 	data = (Form_pg_sequence_data)
 		((char *) PageGetItem(page, item) +
 		 ((HeapTupleHeader) PageGetItem(page, item))->t_hoff);
-	last = data->last_value;
-	*lsn = RelationNeedsWAL(sequence) ? PageGetLSN(page) : InvalidXLogRecPtr;
+	result->last = data->last_value;
+	result->logged_ahead = data->log_cnt;
+	result->lsn = RelationNeedsWAL(sequence) ? PageGetLSN(page) : InvalidXLogRecPtr;
 	UnlockReleaseBuffer(buffer);
 	relation_close(sequence, AccessShareLock);
-	return last;
+}
+
+static int64
+last_value(Oid relid)
+{
+	Sequence	sequence;
+
+	read_sequence(relid, &sequence);
+	return sequence.last;
 }
 
 /* setval() checks the caller's rights, and callers have none here. */
@@ -128,88 +152,190 @@ incarnation(Oid sequence)
 }
 
 /*
- * Move the sequence to the clock if nobody has since the server's start.  The
- * caller holds the sequence's lock in Exclusive.
+ * Move the sequence above what it has issued, to the clock if that is above,
+ * and tell why.  The caller holds the sequence's lock in Exclusive, as it does
+ * for the three that follow.
  */
 static void
-move_to_clock(Oid sequence)
+move_forward(Oid sequence, int64 issued, const char *why)
 {
-	Oid			incarnation_seq = fl_relation_oid("incarnation_seq");
-	int64		present = incarnation(sequence);
-	XLogRecPtr	lsn;
-	int64		last;
-	int64		next;
+	int64		next = GetCurrentTimestamp();
 
-	if (read_sequence(incarnation_seq, &lsn) == present)
-		return;
-
-	last = read_sequence(sequence, &lsn);
-	next = GetCurrentTimestamp();
-	if (next > last)
+	if (next > issued)
 		ereport(LOG,
-				(errmsg("fencing tokens of this database go on from %lld, the clock, after a start of the server",
-						(long long) next)));
+				(errmsg("fencing tokens of this database go on from %lld, the clock, after %s",
+						(long long) next, why)));
 	else
 	{
-		if (last > PG_INT64_MAX - STEP_ABOVE_LAST)
+		if (issued > PG_INT64_MAX - STEP_ABOVE_LAST)
 			ereport(ERROR,
 					(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
 					 errmsg("sequence \"%s.token_seq\" is exhausted",
 							FL_SCHEMA)));
-		next = last + STEP_ABOVE_LAST;
+		next = issued + STEP_ABOVE_LAST;
 		ereport(LOG,
-				(errmsg("fencing tokens of this database go on from %lld after a start of the server: the last one, %lld, is ahead of the clock",
-						(long long) next, (long long) last)));
+				(errmsg("fencing tokens of this database go on from %lld after %s: the last one, %lld, is ahead of the clock",
+						(long long) next, why, (long long) issued)));
 	}
 	set_sequence(sequence, next);
+}
+
+/* To the clock, if nobody has moved the sequence since the server's start. */
+static void
+move_after_start(Oid sequence)
+{
+	Oid			incarnation_seq = fl_relation_oid("incarnation_seq");
+	int64		present = incarnation(sequence);
+
+	if (last_value(incarnation_seq) == present)
+		return;
+	move_forward(sequence,
+				 Max(last_value(sequence), last_value(fl_relation_oid("floor_seq"))),
+				 "a start of the server");
 	set_sequence(incarnation_seq, present);
+}
+
+/* Was the token sequence set to less than what it has issued? */
+static bool
+is_set_back(const Sequence *now)
+{
+	return now->logged_ahead == 0 &&
+		now->last < last_value(fl_relation_oid("floor_seq"));
+}
+
+/* The highest value that is logged. */
+static int64
+logged(const Sequence *now)
+{
+	return now->last + now->logged_ahead;
+}
+
+/* The floor follows what is logged. */
+static void
+raise_floor(Oid sequence)
+{
+	Oid			floor_seq = fl_relation_oid("floor_seq");
+	Sequence	now;
+
+	read_sequence(sequence, &now);
+	if (logged(&now) > last_value(floor_seq))
+		set_sequence(floor_seq, logged(&now));
+}
+
+/* An altered sequence could give the same token twice, or a lower one. */
+static void
+check_definition(Oid sequence)
+{
+	HeapTuple	tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(sequence));
+	Form_pg_sequence form;
+	bool		is_ours;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for sequence %u", sequence);
+	form = (Form_pg_sequence) GETSTRUCT(tuple);
+	is_ours = form->seqcache == 1 && form->seqincrement == 1 &&
+		form->seqmax == PG_INT64_MAX && !form->seqcycle;
+	ReleaseSysCache(tuple);
+	if (!is_ours)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("sequence \"%s.token_seq\" was altered", FL_SCHEMA),
+				 errdetail("With a cache, another increment, a lower maximum or a cycle, tokens would not rise in the order of grants for ever."),
+				 errhint("ALTER SEQUENCE %s.token_seq INCREMENT 1 NO MAXVALUE CACHE 1 NO CYCLE.",
+						 FL_SCHEMA)));
+}
+
+/* See to it that the next draw is above all that was ever issued. */
+static void
+prepare_draw(Oid sequence)
+{
+	Sequence	now;
+
+	fl_sequence_lock(sequence, ExclusiveLock);
+	move_after_start(sequence);
+	read_sequence(sequence, &now);
+	if (is_set_back(&now))
+		move_forward(sequence, last_value(fl_relation_oid("floor_seq")),
+					 "their sequence was set back");
+	raise_floor(sequence);
+	fl_sequence_unlock(sequence, ExclusiveLock);
+	moved_sequence = sequence;
 }
 
 /*
  * Draw a token that is above all that were ever issued.  The caller holds the
  * key lock in Exclusive and is certain to grant; the transaction gets an id.
+ *
+ * nextval() logs the first draw after a checkpoint.  If the checkpoint slipped
+ * in between its looking at the redo pointer and its change of the page,
+ * neither the checkpoint nor WAL after it holds the number, and it could come
+ * back: draw again, which is logged now.  So with a number that this backend
+ * has cached from a time when the sequence had a cache.
  */
 int64
 fl_token_draw(void)
 {
 	Oid			sequence = fl_relation_oid("token_seq");
-	XLogRecPtr	lsn;
-	int64		token;
+	const bool	check_permissions = false;
 
-	if (sequence != moved_sequence)
+	check_definition(sequence);
+	for (;;)
 	{
-		fl_sequence_lock(sequence, ExclusiveLock);
-		move_to_clock(sequence);
-		fl_sequence_unlock(sequence, ExclusiveLock);
-		moved_sequence = sequence;
-	}
-
-	fl_sequence_lock(sequence, ShareLock);
-
-	/*
-	 * nextval() logs the first draw after a checkpoint.  If the checkpoint
-	 * slipped in between its looking at the redo pointer and its change of
-	 * the page, neither the checkpoint nor WAL after it holds the number, and
-	 * it could come back: draw again, which is logged now.
-	 */
-	do
-	{
-		const bool	check_permissions = false;
+		Sequence	before;
+		Sequence	after;
+		int64		token;
 
 		CHECK_FOR_INTERRUPTS();
+		fl_sequence_lock(sequence, ShareLock);
+		read_sequence(sequence, &before);
+		if (sequence != moved_sequence || is_set_back(&before))
+		{
+			fl_sequence_unlock(sequence, ShareLock);
+			prepare_draw(sequence);
+			continue;
+		}
 		token = nextval_internal(sequence, check_permissions);
-		read_sequence(sequence, &lsn);
-		XLogFlush(lsn);
-	} while (lsn != InvalidXLogRecPtr && lsn <= GetRedoRecPtr());
-	fl_sequence_unlock(sequence, ShareLock);
-	return token;
+		read_sequence(sequence, &after);
+		fl_sequence_unlock(sequence, ShareLock);
+
+		if (logged(&after) != logged(&before))
+		{
+			fl_sequence_lock(sequence, ExclusiveLock);
+			raise_floor(sequence);
+			fl_sequence_unlock(sequence, ExclusiveLock);
+		}
+		XLogFlush(after.lsn);
+		if (token > before.last &&
+			(after.lsn == InvalidXLogRecPtr || after.lsn > GetRedoRecPtr()))
+			return token;
+	}
+}
+
+/*
+ * Lift the sequence, so that every token from now on is above "at_least".
+ * Never lowers it.  Returns the highest token that counts as issued then.
+ */
+int64
+fl_token_raise(int64 at_least)
+{
+	Oid			sequence = fl_relation_oid("token_seq");
+	Sequence	now;
+
+	check_definition(sequence);
+	prepare_draw(sequence);
+	fl_sequence_lock(sequence, ExclusiveLock);
+	if (last_value(sequence) < at_least)
+		set_sequence(sequence, at_least);
+	raise_floor(sequence);
+	read_sequence(sequence, &now);
+	fl_sequence_unlock(sequence, ExclusiveLock);
+	XLogFlush(now.lsn);
+	return now.last;
 }
 
 /* The highest token that was ever drawn in this database. */
 int64
 fl_token_last(void)
 {
-	XLogRecPtr	lsn;
-
-	return read_sequence(fl_relation_oid("token_seq"), &lsn);
+	return last_value(fl_relation_oid("token_seq"));
 }

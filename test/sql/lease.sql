@@ -130,15 +130,3 @@ SELECT metadata FROM fenced_lock.locks WHERE key = 'lease:13';
 SELECT count(*) AS owner_tokens_stored FROM fenced_lock.lock_row r
  WHERE position(:'me' in r::text) > 0 OR position(replace(:'me', '-', '') in r::text) > 0;
 SELECT owner_digest = sha256(uuid_send(:'me')) AS digest FROM fenced_lock.lock_row WHERE key = 'lease:8';
-
--- A sequence that was set back is noticed: loudly, and nothing is granted.
-SELECT owner_token AS o14, fencing_token AS t14 FROM fenced_lock.try_acquire('lease:14') \gset
-SELECT fenced_lock.release('lease:14', :'o14');
-SELECT last_value AS last FROM fenced_lock.token_seq \gset
-SELECT setval('fenced_lock.token_seq', 1) AS set_back;
-\set VERBOSITY sqlstate
-SELECT acquired FROM fenced_lock.try_acquire('lease:14');
-\set VERBOSITY default
-SELECT count(*) AS held FROM fenced_lock.locks WHERE key = 'lease:14';
-SELECT setval('fenced_lock.token_seq', :last) = :last AS put_right;
-SELECT acquired, fencing_token > :t14 AS risen FROM fenced_lock.try_acquire('lease:14');

@@ -68,6 +68,10 @@ INSERT INTO breaking_it VALUES
   ('SELECT fenced_lock.allow(''fl_app'')'),
   ('SELECT fenced_lock.allow(''fl_other'')'),
   ('SELECT fenced_lock.disallow(''fl_other'')'),
+  ('SELECT fenced_lock.force_release(''right:x'', 1)'),
+  ('SELECT fenced_lock.purge()'),
+  ('SELECT fenced_lock.raise_fence(1)'),
+  ('SELECT setval(''fenced_lock.floor_seq'', 1)'),
   ('SET fenced_lock.max_ttl = ''1 d'''),
   ('SELECT lo_import(''/etc/passwd'')');
 GRANT SELECT ON using_it, breaking_it TO PUBLIC;
