@@ -169,10 +169,6 @@ is( sql("SET fenced_lock.restart_grace = '2 h';
 		 SELECT fenced_lock.pin('ends late', $token{'ends late'});
 		 SHOW fenced_lock.restart_grace"),
 	"t\n30min", 'nor before it has called anything');
-sql("ALTER DATABASE postgres SET fenced_lock.restart_grace = '2 h'");
-is( sql("SELECT fenced_lock.pin('ends late', $token{'ends late'}); SHOW fenced_lock.restart_grace"),
-	"t\n30min", 'nor a database');
-sql('ALTER DATABASE postgres RESET fenced_lock.restart_grace');
 my @sessions = map { $node->background_psql('postgres', on_error_stop => 0) } 1, 2;
 my $look = "SELECT acquired FROM fenced_lock.try_acquire('by hand', '1 ms')";
 set_end('by hand', '-45 min');
