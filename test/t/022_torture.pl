@@ -134,18 +134,18 @@ my %count = map { $_ => 0 } 'grants', 'take-overs', 'renewals', 'releases',
   'refused tries', 'rollbacks', 'kills that hit an open transaction',
   'writes begun', 'writes acknowledged', 'holders that went on after a crash', 'LF001', 'LF002', 'LF101';
 my (%seen, %grants, %released, %begun, %refused, %durable);
-my ($twice, $not_above, $highest, $odd) = (0, 0, 0, '');
+my ($twice, $not_above, $highest, $odd) = ('', '', 0, '');
 
 # Reads what a client has printed; returns whether it was in a transaction, and
 # its highest token.
 sub read_client
 {
-	my ($n, $text) = @_;
+	my ($n, $text, $who) = @_;
 	my ($open, $top) = (0, 0);
 	my $saw = sub {
 		my ($token) = @_;
-		$twice++ if $seen{$token}++;
-		$not_above++ if $token <= $highest;
+		$twice .= "$who: $token\n" if $seen{$token}++;
+		$not_above .= "$who: $token, after $highest\n" if $token <= $highest;
 		$top = $token if $token > $top;
 	};
 
@@ -197,7 +197,7 @@ foreach my $round (1 .. $kills)
 	my ($open, $top) = (0, $highest);
 	foreach my $n (1 .. $clients)
 	{
-		my ($was_open, $last) = read_client($n, slurp_file($running[ $n - 1 ]{out}));
+		my ($was_open, $last) = read_client($n, slurp_file($running[ $n - 1 ]{out}), "client $round.$n");
 		$open ||= $was_open;
 		$top = $last if $last > $top;
 	}
@@ -222,8 +222,8 @@ foreach my $id (keys %grants)
 }
 
 is($odd, '', 'the clients saw nothing but what they may see');
-is($twice, 0, 'no token was seen twice');
-is($not_above, 0, 'each token is above all that were seen before the last crash');
+is($twice, '', 'no token was seen twice');
+is($not_above, '', 'each token is above all that were seen before the last crash');
 is($falling, 0, 'the tokens of each key rise in the order of its grants');
 cmp_ok($last, '>', $highest, 'and the next one is above them all');
 
