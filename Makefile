@@ -11,7 +11,7 @@ DATA = sql/fenced_lock--1.0.sql
 
 REGRESS = install lease arguments keys pin guard guard_misuse transactions rights hostile_names parallel sequence repair reinstall
 REGRESS_OPTS = --inputdir=test
-ISOLATION = acquire_contest cursor_savepoint deadlock_stale_writer first_grant hand_on_row own_upgrade owner_retry prepared_transaction release_and_acquire renew_beside_pin renew_off_page repeatable_read savepoints serializable_keys stale_writer statement_snapshot takeover_pinned_writer try_never_waits view_locks wait_deadlock wait_is_over wait_open_transaction wait_own_lease
+ISOLATION = acquire_contest cursor_savepoint deadlock_stale_writer first_grant force_release hand_on_row own_upgrade owner_retry prepared_transaction purge release_and_acquire renew_beside_pin renew_off_page repeatable_read savepoints serializable_keys stale_writer statement_snapshot takeover_pinned_writer try_never_waits view_locks wait_deadlock wait_is_over wait_open_transaction wait_own_lease
 ISOLATION_OPTS = --inputdir=test/isolation
 TAP_TESTS = 1
 PROVE_TESTS = test/t/*.pl
