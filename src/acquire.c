@@ -379,6 +379,7 @@ fl_lease_acquire(const FlRequest *request, FlLease *lease)
 		return;
 	}
 
+	memset(lease, 0, sizeof(*lease));
 	memset(&attempt, 0, sizeof(attempt));
 	attempt.request = request;
 	attempt.lease = lease;
