@@ -38,6 +38,7 @@ read_seed(Oid relid)
 	HeapTuple	tuple;
 	bool		isnull = true;
 
+	/* The first row: a logical subscriber has the publisher's behind its own. */
 	scan = systable_beginscan(table, InvalidOid, false, SnapshotSelf, 0, NULL);
 	tuple = systable_getnext(scan);
 	if (HeapTupleIsValid(tuple))

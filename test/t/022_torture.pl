@@ -38,15 +38,19 @@ sql(qq{
 # One turn of a client. What it prints is what it has seen:
 #   granted KEY TOKEN OWNER MICROSECONDS (committed) or drawn TOKEN (rolled back)
 #   begin WRITE, pin SQLSTATE, update SQLSTATE, end WRITE SQLSTATES SETTING
-#   renewed or lost; released TOKEN
+#   renewed or lost; released TOKEN; purged ROWS
 append_to_file("$folder/turn.sql", q{
 SELECT :n + 1 AS n, 1 + floor(random() * }. $keys . q{)::int AS id, ceil(random() * 10)::int AS amount,
        (ARRAY['on', 'off', 'local', 'remote_apply'])[1 + floor(random() * 4)::int] AS setting,
        (ARRAY['40 ms', '300 ms', '8 s'])[1 + floor(random() * 3)::int] AS ttl,
        random() < 0.1 AS rolls_back, random() < 0.3 AS renews, random() < 0.2 AS stalls,
-       random() < 0.8 AS pins, random() < 0.8 AS releases, random() < 0.3 AS inside \gset
+       random() < 0.8 AS pins, random() < 0.8 AS releases, random() < 0.3 AS inside,
+       random() < 0.05 AS purges, random() < 0.2 AS lingers \gset
 SELECT 'write ' || :'client' || ' ' || :n AS write, gen_random_uuid() AS owner \gset
 SET synchronous_commit = :setting;
+\if :purges
+SELECT 'purged ' || fenced_lock.purge('0');
+\endif
 \if :rolls_back
 BEGIN;
 SELECT coalesce(fencing_token::text, '') AS drawn FROM fenced_lock.try_acquire('wallet:' || :id) \gset
@@ -81,6 +85,9 @@ SELECT fenced_lock.pin('wallet:' || :id, :token) \g /dev/null
 \endif
 UPDATE wallets SET balance = :balance + :amount, version = :version + 1 WHERE id = :id;
 \echo update :SQLSTATE
+\if :lingers
+SELECT pg_sleep(0.05) \g /dev/null
+\endif
 INSERT INTO log VALUES (:id, :version + 1, :token, :amount, :'write');
 \set logged :SQLSTATE
 \set released f
@@ -116,7 +123,7 @@ sub start_client
 		my ($id, $token, $owner) = @{ $held[$n] };
 		$go_on = "\\set id $id\n\\set token $token\n\\set owner $owner\n\\set amount 1\n"
 		  . "\\set setting on\n\\set write 'write $round.$n again'\n"
-		  . "\\set stalls off\n\\set renews on\n\\set pins on\n\\set releases on\n\\set inside off\n\\ir use.sql\n";
+		  . "\\set stalls off\n\\set renews on\n\\set pins on\n\\set releases on\n\\set inside off\n\\set lingers off\n\\ir use.sql\n";
 	}
 	append_to_file("$file.sql",
 		"SET application_name = 'client';\n\\set VERBOSITY sqlstate\n\\set client $round.$n\n\\set n 0\n"
@@ -131,7 +138,7 @@ sub start_client
 
 # What all clients have seen.
 my %count = map { $_ => 0 } 'grants', 'take-overs', 'renewals', 'releases',
-  'refused tries', 'rollbacks', 'kills that hit an open transaction',
+  'refused tries', 'rollbacks', 'rows purged', 'kills that hit an open transaction',
   'writes begun', 'writes acknowledged', 'holders that went on after a crash', 'LF001', 'LF002', 'LF101';
 my (%seen, %grants, %released, %begun, %refused, %durable);
 my ($twice, $not_above, $highest, $odd) = ('', '', 0, '');
@@ -162,6 +169,7 @@ sub read_client
 		elsif (/^drawn $|^refused$/) { $count{'refused tries'}++; }
 		elsif (/^renewed$/) { $count{renewals}++; }
 		elsif (/^lost$/) { }
+		elsif (/^purged (\d+)$/) { $count{'rows purged'} += $1; }
 		elsif (/^begin (.*)$/) { $open = 1; $begun{$1} = 1; $count{'writes begun'}++; }
 		elsif (my ($state) = /^(?:pin|update) (\w+)$/)
 		{
