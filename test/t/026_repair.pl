@@ -159,5 +159,68 @@ ok($_->finish, 'purges, grants, renewals and pins all at once: nobody who holds 
 is(sql("SELECT count(DISTINCT what) FROM found"), '2', 'there were some');
 unlike(log_since($node, 0), qr/deadlock|40P01/, 'and no deadlock');
 
+# A lease that was granted after purge() has seen that the key was free, and
+# before it has the key's lock. The purge is stopped somewhere: most of its time
+# it is just there, since it can have none of the locks.
+
+sql(q{
+	CREATE PROCEDURE purge_for_ever() LANGUAGE plpgsql AS $$
+	BEGIN
+		LOOP
+			PERFORM fenced_lock.purge('0');
+			COMMIT;
+		END LOOP;
+	END $$});
+my $keys = "FROM (SELECT 'seen ' || generate_series(1, 200) AS key) k";
+my ($gone, $tried) = (0, 0);
+my $pinner = $node->background_psql('postgres');
+foreach my $attempt (1 .. 15)
+{
+	$pinner->query_safe('SET fenced_lock.pin_idle_timeout = off; BEGIN');
+	$pinner->query_safe("SELECT count(*) $keys, fenced_lock.try_acquire(key, '1 h', md5(key)::uuid) WHERE acquired");
+	$pinner->query_safe('COMMIT; BEGIN');
+	$pinner->query_safe("SELECT count(fenced_lock.pin(l.key, fencing_token)) $keys JOIN fenced_lock.locks l USING (key)");
+	sql("SELECT count(fenced_lock.renew(key, md5(key)::uuid, '1 ms')) $keys; SELECT pg_sleep(0.01)");
+
+	my ($out, $err) = ('', '');
+	my $purge = IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', 'CALL purge_for_ever()' ],
+		'<', \undef, '>', \$out, '2>', \$err,
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	$node->poll_query_until('postgres',
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE query = 'CALL purge_for_ever()' AND state = 'active'")
+	  or die 'the purge did not start';
+	my $pid = sql("SELECT pid FROM pg_stat_activity WHERE query = 'CALL purge_for_ever()'");
+	select undef, undef, undef, 0.01 + rand 0.02;
+
+	# Where it is stopped with a page in its hands, this goes on after a second.
+	kill 'STOP', $pid;
+	my ($granted, $complaint) = ('', '');
+	my $taker = IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', $node->connstr('postgres'),
+			'-c', "SELECT count(*) $keys, fenced_lock.try_acquire(key, '1 h', wait => '1 min') WHERE acquired" ],
+		'<', \undef, '>', \$granted, '2>', \$complaint,
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	$pinner->{stdin} .= "COMMIT;\n";
+	$pinner->{run}->pump_nb;
+	my $until = time + 1;
+	while (time < $until && $taker->pumpable)
+	{
+		$taker->pump_nb;
+		select undef, undef, undef, 0.01;
+	}
+	kill 'CONT', $pid;
+	$taker->finish;
+	sql("SELECT pg_terminate_backend($pid, 60000)");
+	eval { $purge->finish };
+
+	$tried++ if $granted eq "200\n";
+	$gone += sql("SELECT count(*) $keys LEFT JOIN fenced_lock.locks l USING (key) WHERE l.key IS NULL");
+	sql("SELECT count(fenced_lock.force_release(key, fencing_token)) $keys JOIN fenced_lock.locks l USING (key)");
+}
+close_session($pinner);
+cmp_ok($tried, '>', 0, 'all keys granted amid a purge');
+is($gone, 0, 'a lease that is granted amid a purge is not purged');
+
 $node->stop;
 done_testing();
