@@ -30,6 +30,8 @@ COMMENT ON TABLE fenced_lock.hash_seed IS
 'The random number that goes into the hash of every key; read by nobody but the extension';
 
 -- Written by C code alone, which does not look at constraints and defaults.
+-- The role is an oid, not a regrole: a logical subscriber, to which that would be
+-- sent by name, could not apply rows of a role that it does not have.
 -- Room is left on every page for HOT updates (renew, release); a truncating
 -- vacuum would take a lock that makes a try wait.
 CREATE TABLE fenced_lock.lock_row (
@@ -41,7 +43,7 @@ CREATE TABLE fenced_lock.lock_row (
 	acquired_at timestamptz NOT NULL,
 	renewed_at timestamptz NOT NULL,
 	expires_at timestamptz NOT NULL,
-	role regrole NOT NULL,
+	role oid NOT NULL,
 	pid integer NOT NULL,
 	application_name text,
 	client_address inet,
@@ -289,7 +291,7 @@ CREATE VIEW fenced_lock.locks AS
 SELECT r.key,
        r.fencing_token,
        'lease'::pg_catalog.text AS lifetime,
-       r.role,
+       r.role::pg_catalog.regrole AS role,
        r.pid,
        r.application_name,
        r.client_address,

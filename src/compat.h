@@ -43,9 +43,11 @@
 #if PG_VERSION_NUM < 170000
 #include "storage/sinvaladt.h"
 #define fl_vxid_proc(vxid) BackendIdGetProc((vxid).backendId)
+#define fl_proc_lxid(proc) ((proc)->lxid)
 #else
 #include "storage/procarray.h"
 #define fl_vxid_proc(vxid) ProcNumberGetProc((vxid).procNumber)
+#define fl_proc_lxid(proc) ((proc)->vxid.lxid)
 #endif
 
 /* 17 lets one ask for "this mode or a stronger one". */

@@ -87,6 +87,10 @@ fl_full_xid(TransactionId xid)
  * through it, since that would leave predicate locks on the index, with which
  * disjoint keys fail each other under SERIALIZABLE.  Ids are compared in full
  * first: a lease may be kept alive for longer than 2^31 transactions.
+ *
+ * An id that this server has not come to yet is another server's, of whose
+ * database this one was a logical subscriber: what it has applied is older
+ * than any snapshot of those who use it now.
  */
 FlFreshness
 fl_grant_freshness(FullTransactionId granted_xid, Snapshot snapshot)
@@ -94,6 +98,8 @@ fl_grant_freshness(FullTransactionId granted_xid, Snapshot snapshot)
 	if (FullTransactionIdEquals(granted_xid, GetTopFullTransactionIdIfAny()))
 		return FL_GRANTED_HERE;
 	if (FullTransactionIdPrecedes(granted_xid, fl_full_xid(snapshot->xmin)))
+		return FL_FRESH;
+	if (FullTransactionIdFollowsOrEquals(granted_xid, ReadNextFullTransactionId()))
 		return FL_FRESH;
 	if (XidInMVCCSnapshot(XidFromFullTransactionId(granted_xid), snapshot))
 		return FL_OLDER_THAN_GRANT;

@@ -40,6 +40,7 @@ read_seed(Oid relid)
 
 	if (table == NULL)
 		fl_table_vanished("hash_seed");
+	/* The first row: a logical subscriber has the publisher's behind its own. */
 	scan = systable_beginscan(table, InvalidOid, false, SnapshotSelf, 0, NULL);
 	tuple = systable_getnext(scan);
 	if (HeapTupleIsValid(tuple))

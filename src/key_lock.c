@@ -194,7 +194,11 @@ fl_key_locked_by_me(FlKeyId id)
 		fl_lock_held_by_me(&tag, FL_DECIDE);
 }
 
-/* Who keeps a key from being decided about, for a message. */
+/*
+ * Who keeps a key from being decided about, for a message.  A prepared
+ * transaction goes by the virtual id that it had in the session that prepared
+ * it, which may be gone, or do something else by now.
+ */
 char *
 fl_key_lock_holders(FlKeyId id)
 {
@@ -211,7 +215,7 @@ fl_key_lock_holders(FlKeyId id)
 
 		if (shown.len > 0)
 			appendStringInfoString(&shown, ", ");
-		if (proc != NULL)
+		if (proc != NULL && fl_proc_lxid(proc) == holders->localTransactionId)
 			appendStringInfo(&shown, "process %d has it pinned or is deciding about it", proc->pid);
 		else
 			appendStringInfoString(&shown, "a prepared transaction keeps it");

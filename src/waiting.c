@@ -113,7 +113,10 @@ fl_wait_left(const FlWait *wait)
 	return wait->length - fl_wait_elapsed(wait);
 }
 
-/* Wait for the key's lock, for what is left of the wait. */
+/*
+ * Wait for the key's lock, for what is left of the wait: by PostgreSQL's lock
+ * timer, see fl_line_join().
+ */
 FlLockResult
 fl_wait_for_key(const FlWait *wait, FlKeyMode mode)
 {
@@ -138,8 +141,8 @@ fl_wait_over(const FlWait *wait)
  *
  * A follower's wait is timed by PostgreSQL's lock timer, which goes by the
  * wall clock: a clock that is set back while it stands in line lengthens its
- * wait by as much, one that is set forward shortens it.  The head's is not
- * affected.
+ * wait by as much, one that is set forward shortens it.  So it is for a head
+ * that waits for an open transaction; one that sleeps is not affected.
  */
 FlLockResult
 fl_line_join(const FlWait *wait)

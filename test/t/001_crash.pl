@@ -28,25 +28,13 @@ sub is_granted
 	return sql("SELECT acquired FROM fenced_lock.try_acquire('$key')");
 }
 
-# kill -9 of the postmaster and all its children; then the server starts anew.
 sub crash
 {
-	my @pids = split /\n/,
-	  sql('SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()');
-
-	$node->kill9;
-	kill 9, @pids;
-	foreach my $attempt (1 .. 1800)
-	{
-		last if !grep { kill 0, $_ } @pids;
-		select undef, undef, undef, 0.1;
-	}
+	kill_server($node);
 	$node->start;
 	return;
 }
 
-# kill -9 of one server process. All others go down with it, and memory with
-# them, but the postmaster stays.
 # Ends the session, and the server or its process under it.
 sub end_session
 {
@@ -64,6 +52,8 @@ sub end_session
 	close_session($session);
 }
 
+# kill -9 of one server process. All others go down with it, and memory with
+# them, but the postmaster stays.
 sub crash_backend
 {
 	my ($pid) = @_;

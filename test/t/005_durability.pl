@@ -11,7 +11,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = new_node('durability', 'fsync = on',
-	'wal_sync_method = fdatasync', 'log_statement = none');
+	'wal_sync_method = fdatasync', 'log_statement = none',
+	'max_prepared_transactions = 2');
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 
@@ -158,8 +159,52 @@ my $both = "SET synchronous_commit = off;
 	$also
 	RESET synchronous_commit;";
 
+# A table to drop, made without a flush of its own.
+my $make_table = q{SET synchronous_commit = off;
+	DO $$ BEGIN EXECUTE format('CREATE TABLE %I ()', KEY); END $$;
+	RESET synchronous_commit;};
+my $drop_table = q{DO $$ BEGIN EXECUTE format('DROP TABLE %I', KEY); END $$;};
+
 # [ what, ttl, the transaction ]
 my @waiting = (
+	[
+		'a release and a write in a CTE beside it', '30 s',
+		"WITH w AS (INSERT INTO work VALUES (KEY, NULL)) SELECT fenced_lock.release(KEY, OWNER);"
+	],
+	[
+		'a release after a write in a CTE', '30 s',
+		"WITH w AS (INSERT INTO work VALUES (KEY, NULL) RETURNING key) SELECT fenced_lock.release(key, OWNER) FROM w;"
+	],
+	[
+		'a release, NOTIFY and a write', '30 s',
+		"BEGIN; $release SELECT pg_notify('channel', KEY); $write COMMIT;"
+	],
+	[
+		'a release before DROP TABLE', '30 s',
+		"$make_table BEGIN; $release $drop_table COMMIT;"
+	],
+	[
+		'a release after DROP TABLE', '30 s',
+		"$make_table BEGIN; $drop_table $release COMMIT;"
+	],
+	[
+		'a release and PREPARE', '30 s',
+		"BEGIN; $release PREPARE TRANSACTION KEY; SET synchronous_commit = off; COMMIT PREPARED KEY; RESET synchronous_commit;"
+	],
+	[
+		'a release, a write and COMMIT PREPARED', '30 s',
+		"SET synchronous_commit = off; BEGIN; $release $write PREPARE TRANSACTION KEY; RESET synchronous_commit; COMMIT PREPARED KEY;"
+	],
+	(
+		map {
+			[
+				"a release under SET LOCAL synchronous_commit = $_", '30 s',
+				"BEGIN; SET LOCAL synchronous_commit = $_; $release COMMIT;"
+			], [
+				"a release and a write under synchronous_commit = $_", '30 s',
+				"SET synchronous_commit = $_; BEGIN; $write $release COMMIT;"
+			]
+		} 'on', 'local', 'remote_write', 'remote_apply'),
 	[ 'a release after a write', '30 s', "BEGIN; $write $release COMMIT;" ],
 	[ 'a release before a write', '30 s', "BEGIN; $release $write COMMIT;" ],
 	[ 'a release between writes', '30 s', "BEGIN; $write $release $write COMMIT;" ],
@@ -203,10 +248,6 @@ my @waiting = (
 		"$both BEGIN; $other $release COMMIT;"
 	],
 	[
-		'a release under SET LOCAL synchronous_commit', '30 s',
-		"BEGIN; SET LOCAL synchronous_commit = on; $release COMMIT;"
-	],
-	[
 		'a release before SET LOCAL synchronous_commit', '30 s',
 		"BEGIN; $release SET LOCAL synchronous_commit = on; COMMIT;"
 	],
@@ -217,6 +258,14 @@ my @not_waiting = (
 	[
 		'a release alone in a subtransaction', '30 s',
 		"BEGIN; SAVEPOINT s; $release RELEASE s; COMMIT;"
+	],
+	[
+		'a release under SET LOCAL synchronous_commit = off', '30 s',
+		"BEGIN; SET LOCAL synchronous_commit = off; $release COMMIT;"
+	],
+	[
+		'a release and NOTIFY, which a crash undoes anyway', '30 s',
+		"BEGIN; $release SELECT pg_notify('channel', KEY); COMMIT;"
 	],
 	[
 		'a release in a deferred trigger', '30 s',
@@ -250,7 +299,7 @@ foreach my $case (@not_waiting)
 
 # The session's own setting.
 
-foreach my $setting ('on', 'local', 'off')
+foreach my $setting ('on', 'local', 'remote_write', 'remote_apply', 'off')
 {
 	foreach my $end ('COMMIT', 'ROLLBACK')
 	{
@@ -273,6 +322,36 @@ my ($statements) = for_keys(
 	SHOW synchronous_commit;");
 is(sql($statements), 'on',
 	'synchronous_commit is what it was after a release of its own');
+
+# A crash that takes back a release: the lease runs to its end, and nothing
+# else has happened. Whether the release is lost is up to the server's WAL
+# writer, which looks every ten seconds.
+
+my $lost = 0;
+foreach my $try (1 .. 10)
+{
+	$node->restart;
+	my $row = "SELECT fencing_token, owner_digest, expires_at FROM fenced_lock.lock_row WHERE key = 'lost $try'";
+	my ($token, $owner) = acquire($node, "lost $try", '10 s');
+	sql("INSERT INTO work VALUES ('lost $try', 'durable')");
+	my $before = sql($row);
+	is(sql("SELECT fenced_lock.release('lost $try', '$owner')"), 't', "crash $try: released");
+	kill_server($node);
+	$node->start;
+
+	is(sql("SELECT count(*) FROM work WHERE key = 'lost $try'"),
+		'1', "crash $try: a write of before the release is there");
+	next if sql($row) ne $before;
+
+	$lost = 1;
+	my ($end) = $before =~ /([^|]*)$/;
+	ok( $node->poll_query_until('postgres', "SELECT acquired FROM fenced_lock.try_acquire('lost $try')"),
+		'a release is lost: the key is granted in the end');
+	is( sql("SELECT acquired_at >= '$end' AND fencing_token > $token FROM fenced_lock.lock_row WHERE key = 'lost $try'"),
+		't', "a release is lost: at the end of the lease as it was, under a higher token");
+	last;
+}
+ok($lost, 'a release was lost in a crash');
 
 $node->stop;
 done_testing();

@@ -15,6 +15,8 @@ use Time::HiRes qw(sleep time);
 our @EXPORT = qw(
   acquire
   close_session
+  error_of
+  kill_server
   log_position
   log_since
   new_node
@@ -66,6 +68,35 @@ sub log_since
 {
 	my ($node, $position) = @_;
 	return slurp_file($node->logfile, $position);
+}
+
+# The error of statements that fail, as "SQLSTATE: message"; '' if they do not.
+sub error_of
+{
+	my ($node, $sql, $db, @params) = @_;
+	my (undef, undef, $err) = $node->psql(
+		$db // 'postgres', $sql,
+		extra_params => [ '-v', 'VERBOSITY=verbose', @params ]);
+
+	return $err =~ /ERROR:\s+(\w{5}: [^\n]*)/ ? $1 : '';
+}
+
+# kill -9 of the postmaster and of all its children; returns once all are gone.
+sub kill_server
+{
+	my ($node) = @_;
+	my @pids = split /\n/,
+	  $node->safe_psql('postgres',
+		'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()');
+
+	$node->kill9;
+	kill 9, @pids;
+	foreach my $attempt (1 .. 1800)
+	{
+		last if !grep { kill 0, $_ } @pids;
+		select undef, undef, undef, 0.1;
+	}
+	return;
 }
 
 # Ends a background session, also one whose server has gone.
