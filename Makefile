@@ -11,7 +11,7 @@ DATA = sql/fenced_lock--1.0.sql
 
 REGRESS = install lease arguments keys pin guard guard_misuse key_columns stamp paths paths_partitions paths_indirect one_statement transactions rights hostile_names parallel reinstall
 REGRESS_OPTS = --inputdir=test
-ISOLATION = acquire_contest bulk_maintenance cursor_savepoint deadlock_stale_writer first_grant hand_on_row one_statement_wait own_upgrade owner_retry prepared_transaction release_and_acquire renew_beside_pin renew_off_page repeatable_read savepoints serializable_keys stale_writer statement_snapshot takeover_pinned_writer try_never_waits view_locks wait_deadlock wait_is_over wait_open_transaction wait_own_lease
+ISOLATION = acquire_contest bulk_maintenance cursor_savepoint deadlock_stale_writer first_grant hand_on_row lease_ends_between one_statement_wait own_upgrade owner_retry prepared_transaction release_and_acquire renew_beside_pin renew_off_page repeatable_read savepoints serializable_keys stale_writer statement_snapshot takeover_pinned_writer try_never_waits view_locks wait_deadlock wait_is_over wait_open_transaction wait_own_lease
 ISOLATION_OPTS = --inputdir=test/isolation
 TAP_TESTS = 1
 PROVE_TESTS = test/t/*.pl
