@@ -82,7 +82,13 @@ fl_lease_renew(const text *key, const pg_uuid_t *owner_token, int64 ttl,
 		return false;
 
 	id = fl_key_id(key);
-	fl_key_lock(id, FL_RENEW);
+	if (!fl_key_lock_try(id, FL_RENEW))
+	{
+		/* It may have ended since, and a successor be in the way: see fl_pin() */
+		if (!find_owned(key, &owner, &live) || !live)
+			return false;
+		fl_key_lock(id, FL_RENEW);
+	}
 	fl_lock_rows_open(&table, RowExclusiveLock);
 	if (find_writable(&table, key, &owner, &row) &&
 		row.expires_at > (now = GetCurrentTimestamp()))
@@ -123,21 +129,28 @@ fl_lease_release(const text *key, const pg_uuid_t *owner_token)
 		return false;
 
 	/*
-	 * What has expired is not worth a wait for a stranger.  Not so if this
-	 * transaction has pinned the key, and its pin is to go.  Its way from that
-	 * lock to the stronger one must be a blocking request, since one that does
-	 * not wait is refused if anybody else waits.
+	 * What has expired, be it since that look, is not worth a wait for a
+	 * stranger.  Not so if this transaction has pinned the key, and its pin is
+	 * to go.  Its way from that lock to the stronger one must be a blocking
+	 * request, since one that does not wait is refused if anybody else waits.
 	 */
 	id = fl_key_id(key);
-	if (live || fl_held_find_text(FL_LEASE, key) != NULL)
+	if (fl_held_find(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)) != NULL)
 		fl_key_lock(id, FL_DECIDE);
 	else if (!fl_key_lock_try(id, FL_DECIDE))
 	{
-		/* Is it being taken over, or has the owner pinned it elsewhere? */
-		if (!fl_key_lock_try(id, FL_PIN))
+		if (!find_owned(key, &owner, &live))
 			return false;
-		fl_key_unlock(id, FL_PIN);
-		return true;
+		if (live)
+			fl_key_lock(id, FL_DECIDE);
+		else
+		{
+			/* Is it being taken over, or has the owner pinned it elsewhere? */
+			if (!fl_key_lock_try(id, FL_PIN))
+				return false;
+			fl_key_unlock(id, FL_PIN);
+			return true;
+		}
 	}
 
 	fl_lock_rows_open(&table, RowExclusiveLock);
