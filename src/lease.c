@@ -130,12 +130,13 @@ fl_lease_release(const text *key, const pg_uuid_t *owner_token)
 
 	/*
 	 * What has expired, be it since that look, is not worth a wait for a
-	 * stranger.  Not so if this transaction has pinned the key, and its pin is
-	 * to go.  Its way from that lock to the stronger one must be a blocking
-	 * request, since one that does not wait is refused if anybody else waits.
+	 * stranger.  Not so if this transaction has the key locked, by a pin, say,
+	 * which is to go.  Its way from that lock to the stronger one must be a
+	 * blocking request, since one that does not wait is refused if anybody
+	 * else waits.
 	 */
 	id = fl_key_id(key);
-	if (fl_held_find(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)) != NULL)
+	if (fl_key_locked_by_me(id))
 		fl_key_lock(id, FL_DECIDE);
 	else if (!fl_key_lock_try(id, FL_DECIDE))
 	{

@@ -115,10 +115,9 @@ foreach my $again (1, 2)
 		"tokens ahead of the clock go on no further than that, start $again");
 	my @lines = moves($position);
 	is(scalar(@lines), 1, "LOG tells once of that move, start $again");
-	like(
-		$lines[0],
-		qr/the last one, $before, is ahead of the clock/,
-		"LOG tells why, start $again");
+	my ($logged) = $lines[0] =~ /the last one, (\d+), is ahead of the clock/;
+	ok( defined $logged && $logged >= $before && $logged <= $before + 32,
+		"LOG tells why, start $again: up to 32 more were logged");
 }
 
 # DROP and CREATE EXTENSION in a session that has cached all there is to cache,

@@ -74,11 +74,14 @@ my %writing = (
 	purge => '',
 	pin => "'held', $token",
 	pin_all => "'{held}', $token",
+	admit => "'held', 1",
+	protect => "'guarded', '{id}'",
+	unprotect => "'guarded'",
 	raise_fence => '1',
 	allow => 'session_user::regrole',
 	disallow => 'session_user::regrole',
 	take_back_rights => '');
-my %reading = map { $_ => 1 } 'lock_id', 'lease_end', 'guard';
+my %reading = map { $_ => 1 } 'lock_id', 'lease_end', 'guard', 'guard_watermark', 'guard_definition';
 
 # None is forgotten.
 is( join(' ', grep { !$writing{$_} && !$reading{$_} && $_ !~ /^(purge|take_back_rights)$/ }

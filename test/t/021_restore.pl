@@ -122,7 +122,8 @@ saw(split /\n/, sql($origin, join '',
 		("SELECT fencing_token FROM fenced_lock.try_acquire('after that time', '1 ms', wait => '1 min');") x 60));
 my $lost_rows = sql($origin, 'COPY wallets TO stdout');
 $origin->backup('later');
-my $segment = sql($origin, 'SELECT pg_walfile_name(pg_switch_wal())');
+my $segment = sql($origin, "SELECT pg_walfile_name(pg_create_restore_point('the end'))");
+sql($origin, 'SELECT pg_switch_wal()');
 $origin->poll_query_until('postgres',
 	"SELECT last_archived_wal >= '$segment' FROM pg_stat_archiver")
   or die 'the log was not archived';
