@@ -11,7 +11,7 @@ DATA = sql/fenced_lock--1.0.sql
 
 REGRESS = install lease arguments keys pin guard guard_misuse key_columns stamp paths paths_partitions paths_indirect one_statement watermark protect guards_view transactions rights hostile_names parallel sequence repair reinstall
 REGRESS_OPTS = --inputdir=test
-ISOLATION = acquire_contest admit_cursor_savepoint admit_hand_on_row admit_serializable admit_snapshot admit_stale_writer admit_waits bulk_maintenance cursor_savepoint deadlock_stale_writer first_grant force_release hand_on_row lease_ends_between one_statement_wait own_upgrade owner_retry prepared_transaction protect_beside_writers purge release_and_acquire renew_beside_pin renew_off_page repeatable_read savepoints serializable_keys stale_writer statement_snapshot takeover_pinned_writer try_never_waits view_locks wait_deadlock wait_is_over wait_open_transaction wait_own_lease
+ISOLATION = acquire_contest admit_cursor_savepoint admit_hand_on_row admit_serializable admit_snapshot admit_stale_writer admit_waits bulk_maintenance cursor_savepoint deadlock_stale_writer first_grant force_release hand_on_row lease_ends_between one_statement_wait own_upgrade owner_retry prepared_transaction protect_beside_writers purge release_and_acquire renew_beside_pin renew_off_page repeatable_read savepoints serializable_keys stale_writer statement_snapshot takeover_pinned_writer try_never_waits view_locks wait_behind_release wait_deadlock wait_is_over wait_open_transaction wait_own_lease
 ISOLATION_OPTS = --inputdir=test/isolation
 TAP_TESTS = 1
 PROVE_TESTS = test/t/*.pl

@@ -24,6 +24,7 @@
 #include "lock_row.h"
 #include "owner.h"
 #include "token.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "waiting.h"
 
@@ -268,72 +269,102 @@ try_once(Attempt *attempt)
 }
 
 /*
- * At the head of the line: look, and wait for whatever is in the way, until
- * the key is granted or the wait is over.  The order of things matters; see
- * waiting.c.
+ * Wait for the key's lock in FL_DECIDE, where a look has found the key free.
+ * A request that waits in that mode stops the renewals and pins that come
+ * after it, so nobody may have a right to them: neither may a renewal be
+ * under way, which only its lock tells, nor the look have been mistaken.
+ * False if the lease lives after all.
+ */
+static bool
+wait_to_decide(Attempt *attempt, FlLockResult *result)
+{
+	View		view;
+
+	*result = fl_wait_for_key(&attempt->wait, FL_RENEW);
+	if (*result != FL_LOCKED)
+		return true;
+	view = look(attempt, FL_LOOK_LATEST);
+	fl_key_unlock(attempt->id, FL_RENEW);
+	if (view != KEY_FREE)
+		return false;
+	*result = fl_wait_for_key(&attempt->wait, FL_DECIDE);
+	return true;
+}
+
+/*
+ * Once around at the head of the line: look, and grant, or wait for whatever
+ * is in the way.  True when there is an answer, or when the wait has ended
+ * otherwise.  The order of things matters; see waiting.c.
+ */
+static bool
+take_turn(Attempt *attempt, FlLockResult *result)
+{
+	const FlWait *wait = &attempt->wait;
+	FlKeyMode	mode;
+	View		view;
+
+	fl_head_arm();
+	*result = FL_LOCK_TIMED_OUT;
+	if (attempt->lease->retry_after_ms > 0 && fl_wait_left(wait) <= 0)
+		return true;			/* and was refused before */
+
+	/*
+	 * Whoever is deciding about the key is waited for on its lock, also while
+	 * a lease lives: an open release is nothing to sleep behind, since its
+	 * transaction may be waiting for us.  Then look all the same, since one
+	 * that only stands in the queue for that lock is passed by.
+	 */
+	if (!fl_key_lock_try(attempt->id, FL_PIN))
+	{
+		refuse_busy(attempt);
+		*result = fl_wait_for_key(wait, FL_PIN);
+		if (*result != FL_LOCKED)
+			return true;
+	}
+	fl_key_unlock(attempt->id, FL_PIN);
+
+	view = look(attempt, FL_LOOK_SELF);
+	if (view == KEY_HELD)
+	{
+		fl_head_sleep(wait, attempt->lease->retry_after_ms * INT64CONST(1000));
+		return false;
+	}
+
+	mode = (view == KEY_OURS) ? FL_RENEW : FL_DECIDE;
+	*result = FL_LOCKED;
+	if (!fl_key_lock_try(attempt->id, mode))
+	{
+		refuse_busy(attempt);
+		if (mode == FL_RENEW)
+			*result = fl_wait_for_key(wait, mode);
+		else if (!wait_to_decide(attempt, result))
+			return false;
+		if (*result != FL_LOCKED)
+			return true;
+	}
+	if (decide(attempt, mode) == view && !attempt->lease->acquired)
+		fl_head_sleep(wait, HAND_SLEEP);
+	return attempt->lease->acquired;
+}
+
+/*
+ * At the head of the line, until the key is granted or the wait is over.  A
+ * long wait has many turns, and must not pile up what each allocates.
  */
 static FlLockResult
 watch(Attempt *attempt)
 {
-	const FlWait *wait = &attempt->wait;
+	MemoryContext one_turn = AllocSetContextCreate(CurrentMemoryContext,
+												   "fenced_lock turn",
+												   ALLOCSET_SMALL_SIZES);
+	MemoryContext saved = MemoryContextSwitchTo(one_turn);
+	FlLockResult result;
 
-	for (;;)
-	{
-		FlLockResult result;
-		FlKeyMode	mode;
-		View		view;
-
-		fl_head_arm();
-		if (attempt->lease->retry_after_ms > 0 && fl_wait_left(wait) <= 0)
-			return FL_LOCK_TIMED_OUT;	/* and was refused before */
-
-		/*
-		 * Whoever is deciding about the key is waited for on its lock, also
-		 * while a lease lives: an open release is nothing to sleep behind,
-		 * since its transaction may be waiting for us.
-		 */
-		if (!fl_key_lock_try(attempt->id, FL_PIN))
-		{
-			result = fl_wait_for_key(wait, FL_PIN);
-			refuse_busy(attempt);
-			if (result != FL_LOCKED)
-				return result;
-			fl_key_unlock(attempt->id, FL_PIN);
-			continue;
-		}
-		fl_key_unlock(attempt->id, FL_PIN);
-
-		view = look(attempt, FL_LOOK_SELF);
-		if (view == KEY_HELD)
-		{
-			fl_head_sleep(wait,
-						  attempt->lease->retry_after_ms * INT64CONST(1000));
-			continue;
-		}
-
-		mode = (view == KEY_OURS) ? FL_RENEW : FL_DECIDE;
-		if (!fl_key_lock_try(attempt->id, mode))
-		{
-			/*
-			 * A request in FL_DECIDE that waits stops the renewals and pins
-			 * that come after it.  So nobody may have a right to them: only a
-			 * look at one moment shows that.
-			 */
-			if (view == KEY_FREE && look(attempt, FL_LOOK_LATEST) != KEY_FREE)
-				continue;
-			result = fl_wait_for_key(wait, mode);
-			if (result != FL_LOCKED)
-			{
-				refuse_busy(attempt);
-				return result;
-			}
-			fl_client_must_be_there();
-		}
-		if (decide(attempt, mode) == view && !attempt->lease->acquired)
-			fl_head_sleep(wait, HAND_SLEEP);
-		if (attempt->lease->acquired)
-			return FL_LOCKED;
-	}
+	while (!take_turn(attempt, &result))
+		MemoryContextReset(one_turn);
+	MemoryContextSwitchTo(saved);
+	MemoryContextDelete(one_turn);
+	return result;
 }
 
 /* Wait in line.  What has ended the wait otherwise than by a grant is told. */
@@ -360,6 +391,31 @@ wait_in_line(Attempt *attempt)
 	return result;
 }
 
+/* Has the lease that this statement was granted been left as it was? */
+static bool
+still_stands(const text *key, const FlLease *lease)
+{
+	FlRow		row;
+
+	return fl_row_find_once(key, FL_LOOK_SELF, &row) && row.owned &&
+		row.fencing_token == lease->fencing_token &&
+		row.expires_at == lease->expires_at;
+}
+
+/* The owner's own lease, if it has one, is not waited for in line. */
+static bool
+try_own_lease(Attempt *attempt, FlLockResult *result)
+{
+	if (attempt->request->owner_token == NULL ||
+		look(attempt, FL_LOOK_SELF) != KEY_OURS)
+		return false;
+	refuse_busy(attempt);
+	*result = fl_wait_for_key(&attempt->wait, FL_RENEW);
+	if (*result != FL_LOCKED)
+		return true;
+	return decide(attempt, FL_RENEW) == KEY_OURS && attempt->lease->acquired;
+}
+
 /*
  * Acquire a key, or tell that it was not to be had.  Without a wait this
  * never waits, neither for the lease's end nor for somebody's open
@@ -370,11 +426,13 @@ fl_lease_acquire(const FlRequest *request, FlLease *lease)
 {
 	const FlLease *same = fl_held_same_statement(request->key, request->ttl);
 	Attempt		attempt;
+	FlLockResult result;
 
 	if (same != NULL &&
 		(request->owner_token == NULL ||
 		 memcmp(request->owner_token, &same->owner_token,
-				sizeof(pg_uuid_t)) == 0))
+				sizeof(pg_uuid_t)) == 0) &&
+		still_stands(request->key, same))
 	{
 		*lease = *same;
 		return;
@@ -397,12 +455,8 @@ fl_lease_acquire(const FlRequest *request, FlLease *lease)
 	fl_wait_begin(&attempt.wait, attempt.id, request->wait,
 				  request->report_deadlock);
 
-	/* One's own lease is not waited for in line. */
-	if (request->owner_token != NULL &&
-		look(&attempt, FL_LOOK_SELF) == KEY_OURS &&
-		fl_wait_for_key(&attempt.wait, FL_RENEW) == FL_LOCKED &&
-		decide(&attempt, FL_RENEW) == KEY_OURS && lease->acquired)
-		return;
-	if (wait_in_line(&attempt) == FL_LOCK_TIMED_OUT)
+	if (!try_own_lease(&attempt, &result))
+		result = wait_in_line(&attempt);
+	if (result == FL_LOCK_TIMED_OUT)
 		fl_wait_over(&attempt.wait);
 }

@@ -33,6 +33,14 @@ fl_horizon_take(FlHorizon *horizon)
 	}
 }
 
+void
+fl_horizon_free(FlHorizon *horizon)
+{
+	if (horizon->running != NULL)
+		pfree(horizon->running);
+	horizon->running = NULL;
+}
+
 static bool
 horizon_has_running(const FlHorizon *horizon, TransactionId xid)
 {

@@ -28,6 +28,7 @@ typedef struct FlHorizon
 } FlHorizon;
 
 extern void fl_horizon_take(FlHorizon *horizon);
+extern void fl_horizon_free(FlHorizon *horizon);
 extern bool fl_horizon_is_seen_by(const FlHorizon *horizon, Snapshot snapshot);
 
 extern FullTransactionId fl_full_xid(TransactionId xid);

@@ -235,6 +235,7 @@ pop_pin(FlPin *pin)
 {
 	FlPin	   *older = pin->older;
 
+	fl_horizon_free(&pin->granted_horizon);
 	pfree(pin);
 	return older;
 }

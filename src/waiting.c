@@ -23,7 +23,8 @@
  *		(acquire.c, watch),
  *	 3. sleeps if the row shows a living lease (fl_head_sleep).
  * Nothing after the look can block, as waits for buffers and locks reset the
- * latch too.  A transaction that ends the lease early, by a release or by a
+ * latch too; what the waits of 2 have made of the latch is of no consequence,
+ * since what it was set for before the look is seen by the look.  A transaction that ends the lease early, by a release or by a
  * renewal to a shorter life,
  *	 a. writes the row, holding the key's lock,
  *	 b. commits, so that the row shows it to every look,
@@ -114,14 +115,35 @@ fl_wait_left(const FlWait *wait)
 }
 
 /*
+ * A client that has gone is not to be granted the key after its wait, to keep
+ * it for a whole ttl.  PostgreSQL asks for it only every
+ * client_connection_check_interval, which is off by default.  A connection
+ * that has broken without a word is not noticed here either.
+ */
+static void
+client_must_be_there(void)
+{
+	if (MyProcPort == NULL || !WaitEventSetCanReportClosed() ||
+		pq_check_connection())
+		return;
+	ClientConnectionLost = true;
+	InterruptPending = true;
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
  * Wait for the key's lock, for what is left of the wait: by PostgreSQL's lock
  * timer, see fl_line_join().
  */
 FlLockResult
 fl_wait_for_key(const FlWait *wait, FlKeyMode mode)
 {
-	return fl_key_lock_within(wait->id, mode, fl_wait_left(wait),
-							  wait->report_deadlock);
+	FlLockResult result = fl_key_lock_within(wait->id, mode, fl_wait_left(wait),
+											 wait->report_deadlock);
+
+	if (result == FL_LOCKED)
+		client_must_be_there();
+	return result;
 }
 
 /* The wait has ended without a grant: an error if lock_timeout has ended it. */
@@ -159,28 +181,11 @@ fl_line_leave(const FlWait *wait)
 	fl_line_unlock(wait->id);
 }
 
-/*
- * A client that has gone is not to be granted the key after its wait, to keep
- * it for a whole ttl.  PostgreSQL asks for it only every
- * client_connection_check_interval, which is off by default.  A connection
- * that has broken without a word is not noticed here either.
- */
-void
-fl_client_must_be_there(void)
-{
-	if (MyProcPort == NULL || !WaitEventSetCanReportClosed() ||
-		pq_check_connection())
-		return;
-	ClientConnectionLost = true;
-	InterruptPending = true;
-	CHECK_FOR_INTERRUPTS();
-}
-
 /* Before each of the head's looks: what happens from here on wakes it. */
 void
 fl_head_arm(void)
 {
-	fl_client_must_be_there();	/* this resets the latch, too */
+	client_must_be_there();		/* this resets the latch, too */
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 }
@@ -231,6 +236,15 @@ fl_wake_at_end(FlKeyId id)
 	wakings->ids[wakings->count++] = id;
 }
 
+static int
+compare_ids(const void *a, const void *b)
+{
+	FlKeyId		x = *(const FlKeyId *) a;
+	FlKeyId		y = *(const FlKeyId *) b;
+
+	return (x > y) - (x < y);
+}
+
 /*
  * At the top-level transaction's end, once its locks are gone.
  *
@@ -246,11 +260,17 @@ wake_all(void)
 	uint32		cancel_holdoff = QueryCancelHoldoffCount;
 
 	wakings = NULL;
+	qsort(all->ids, all->count, sizeof(FlKeyId), compare_ids);
 	PG_TRY();
 	{
 		MemoryContextSwitchTo(waking_context);
 		for (int i = 0; i < all->count; i++)
+		{
+			if (i > 0 && all->ids[i] == all->ids[i - 1])
+				continue;
 			fl_line_wake_head(all->ids[i]);
+			MemoryContextReset(waking_context);
+		}
 	}
 	PG_CATCH();
 	{

@@ -30,7 +30,6 @@ extern void fl_wait_over(const FlWait *wait);
 
 extern FlLockResult fl_line_join(const FlWait *wait);
 extern void fl_line_leave(const FlWait *wait);
-extern void fl_client_must_be_there(void);
 extern void fl_head_arm(void);
 extern void fl_head_sleep(const FlWait *wait, int64 at_most);
 

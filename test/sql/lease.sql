@@ -130,3 +130,9 @@ SELECT metadata FROM fenced_lock.locks WHERE key = 'lease:13';
 SELECT count(*) AS owner_tokens_stored FROM fenced_lock.lock_row r
  WHERE position(:'me' in r::text) > 0 OR position(replace(:'me', '-', '') in r::text) > 0;
 SELECT owner_digest = sha256(uuid_send(:'me')) AS digest FROM fenced_lock.lock_row WHERE key = 'lease:8';
+
+-- What a statement was granted and has ended itself is not answered again.
+SELECT (fenced_lock.try_acquire('lease:14', '30 s', :'me')).acquired,
+       fenced_lock.renew('lease:14', :'me', '1 ms') IS NOT NULL AS renewed, pg_sleep(0.05) IS NOT NULL AS slept,
+       (fenced_lock.try_acquire('lease:14', '30 s', :'me')).acquired AS anew;
+SELECT count(*) AS held FROM fenced_lock.locks WHERE key = 'lease:14';

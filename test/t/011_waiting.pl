@@ -256,6 +256,55 @@ foreach my $behind ('a lease', 'an open transaction')
 }
 is(locks_left(), 0, 'no lock is left of clients that have gone');
 
+# A renewal that is written in time and becomes visible after the lease's old
+# end keeps its lease: the head, which sees that end pass, must not stand in the
+# way of the holder's next renewals and pins.
+{
+	my $key = new_key();
+	my ($token, $owner) = acquire($node, $key, '2 s');
+	my ($writer, $heartbeat) = map { $node->background_psql('postgres') } 1, 2;
+	my $renewal = "SELECT fenced_lock.renew('$key', '$owner', '1 h') IS NOT NULL";
+
+	$writer->query_safe("LOAD 'fenced_lock'; SET fenced_lock.pin_idle_timeout = off; BEGIN; SELECT fenced_lock.pin('$key', $token)");
+	is($heartbeat->query_safe("BEGIN; $renewal"), 't', 'a late renewal: written in time');
+	my $waiter = start_waiter($node, "SELECT acquired FROM fenced_lock.acquire('$key', wait => '100 s')", key => $key);
+	$node->poll_query_until('postgres',
+		"SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $waiter->{pid} AND objsubid = 17996 AND NOT granted)")
+	  or die 'the head does not see the end of the lease';
+	$heartbeat->query_safe('COMMIT');
+	is(sql("SET lock_timeout = '20 s'; $renewal"), 't', 'a late renewal: the next one does not wait for the head');
+	is(sql("SET lock_timeout = '20 s'; SELECT fenced_lock.pin('$key', $token)"), 't', 'a late renewal: nor does a pin');
+	$writer->query_safe('COMMIT');
+	is(sql("SELECT fenced_lock.release('$key', '$owner')"), 't', 'a late renewal: the holder has kept its lease');
+	seconds_to_end($waiter);
+	is(${ $waiter->{out} }, "t\n", 'a late renewal: and then the head is granted the key');
+	close_session($_) foreach $writer, $heartbeat;
+}
+
+# A release that stands in the queue for the key's lock, behind a pin, does not
+# keep the head from finding that it waits for the pinning transaction, which
+# waits for its own.
+{
+	my $key = new_key();
+	my ($token, $owner) = acquire($node, $key, '3 s');
+	my ($writer, $releaser) = map { $node->background_psql('postgres') } 1, 2;
+
+	sql('CREATE TABLE wanted (id int); INSERT INTO wanted VALUES (1)');
+	$writer->query_safe("SET deadlock_timeout = '100 s'; LOAD 'fenced_lock'; SET fenced_lock.pin_idle_timeout = off; BEGIN; SELECT fenced_lock.pin('$key', $token)");
+	my $head = start_waiter($node,
+		"SET deadlock_timeout = '200 ms'; BEGIN; UPDATE wanted SET id = 2; SELECT acquired FROM fenced_lock.try_acquire('$key', wait => '100 s'); COMMIT", key => $key);
+	$writer->query_until(qr/sent/, "\\echo sent\nUPDATE wanted SET id = 3;\nCOMMIT;\n");
+	$releaser->query_until(qr/sent/, "SET deadlock_timeout = '100 s';\n\\echo sent\nSELECT fenced_lock.release('$key', '$owner');\n");
+	$node->poll_query_until('postgres',
+		"SELECT EXISTS (SELECT FROM pg_locks WHERE objsubid = 17996 AND NOT granted AND mode = 'ExclusiveLock')")
+	  or die 'the release does not wait';
+	cmp_ok(seconds_to_end($head), '<', 10, 'a queued release: the deadlock is found after the end of the lease');
+	is(${ $head->{out} }, "f\n", 'a queued release: and is a refusal');
+	close_session($_) foreach $writer, $releaser;
+	is(sql('SELECT id FROM wanted'), '3', 'a queued release: the other transaction has gone on');
+	sql('DROP TABLE wanted');
+}
+
 #
 # Order
 #
@@ -324,6 +373,29 @@ is(locks_left(), 0, 'no lock is left of clients that have gone');
 	my ($before, $after) = split /\n/,
 	  sql("SET synchronous_commit = off; SET fenced_lock.durable_grants = off; CALL cycles(1000); $total CALL cycles(60000); $total");
 	cmp_ok($after - $before, '<', 100_000, '60,000 commits leave the memory where it was');
+}
+
+# Each renewal wakes the head, which looks; and many in one transaction are told
+# once.
+{
+	my $key = new_key();
+	my ($token, $owner) = acquire($node, $key, '1 h');
+	my $waiter = start_waiter($node, "SELECT acquired FROM fenced_lock.acquire('$key', wait => '100 s')", key => $key);
+	my $resident = sub { return (split ' ', slurp_file("/proc/$_[0]/statm"))[1] * 4096 };
+	my $renewals = "SELECT count(acquired) FROM generate_series(1, %d), fenced_lock.try_acquire('$key', '1 h', '$owner');\n";
+	my $session = $node->background_psql('postgres');
+	my $pid = $session->query_safe('SELECT pg_backend_pid()');
+
+	$session->query_safe(sprintf($renewals, 1)) foreach 1 .. 200;
+	my ($waiter_before, $before) = map { $resident->($_) } $waiter->{pid}, $pid;
+	$session->query_safe(sprintf($renewals, 1)) foreach 1 .. 3000;
+	cmp_ok($resident->($waiter->{pid}) - $waiter_before, '<', 600_000, "3,000 looks leave the waiter's memory where it was");
+	$session->query_safe('SET synchronous_commit = off');
+	$session->query_safe(sprintf($renewals, 20_000));
+	cmp_ok($resident->($pid) - $before, '<', 20_000_000, 'many wake-ups of one line at one commit are one');
+	close_session($session);
+	sql("SELECT fenced_lock.release('$key', '$owner')");
+	seconds_to_end($waiter);
 }
 
 #
