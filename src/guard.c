@@ -232,11 +232,13 @@ require_pin(Guard *guard, const TriggerData *trigdata, HeapTuple row)
 
 /* A row that a later token has stamped is not for this pin to change. */
 static void
-check_stamp(const Guard *guard, Relation relation, HeapTuple row,
-			const FlPin *pin)
+check_stamp(const Guard *guard, const TriggerData *trigdata, const FlPin *pin)
 {
+	Relation	relation = trigdata->tg_relation;
+	HeapTuple	row = trigdata->tg_trigtuple;
 	AttrNumber	column = guard->definition.stamp;
 	bool		isnull;
+	bool		same;
 	int64		stamp;
 
 	if (column == 0)
@@ -246,8 +248,11 @@ check_stamp(const Guard *guard, Relation relation, HeapTuple row,
 	if (!isnull && stamp > fl_pin_token(pin))
 		ereport(ERROR,
 				(errcode(ERRCODE_STALE_FENCING_TOKEN),
-				 errmsg("stale fencing token %lld: the row of table %s was last written under fencing token %lld",
+				 errmsg("stale fencing token %lld for key \"%s\": the row of table %s was last written under fencing token %lld",
 						(long long) fl_pin_token(pin),
+						shown_key(guard, trigdata,
+								  fl_template_key(guard->definition.template,
+												  relation, row, &same)),
 						fl_relation_in_message(relation), (long long) stamp),
 				 guard->kind == FL_LEASE ?
 				 errdetail("The pinned token is current, so the row's stamp was not issued by this database.") :
@@ -330,17 +335,17 @@ guard_write(FlPinKind kind, FunctionCallInfo fcinfo)
 
 	if (TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
 	{
-		check_stamp(guard, relation, row, pin);
+		check_stamp(guard, trigdata, pin);
 		return PointerGetDatum(row);
 	}
 
 	/*
-	 * UPDATE.  The row may change its key: then both are to be pinned, and
-	 * the stamps of two keys have nothing to do with each other.
+	 * UPDATE.  The row may change its key: then both are to be pinned.  Its
+	 * old stamp is compared with the old key's pin, since the stamps of two
+	 * keys have nothing to do with each other.
 	 */
 	new_pin = require_pin(guard, trigdata, trigdata->tg_newtuple);
-	if (new_pin == pin)
-		check_stamp(guard, relation, row, pin);
+	check_stamp(guard, trigdata, pin);
 	return PointerGetDatum(set_stamp(guard, relation, trigdata->tg_newtuple,
 									 new_pin));
 }

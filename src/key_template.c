@@ -137,6 +137,10 @@ fl_template_parse(const char *source, Relation relation, FlTemplate **result)
 	template->context = CurrentMemoryContext;
 	initStringInfo(&template->key);
 
+	if (source[0] == '\0')
+		return fl_fault(ERRCODE_INVALID_PARAMETER_VALUE, 0, NULL,
+						"key template must not be empty");
+
 	/* Each piece but the last ends with a brace. */
 	template->count = 0;
 	template->pieces = palloc0((strlen(source) + 1) * sizeof(Piece));

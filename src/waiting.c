@@ -20,7 +20,7 @@
  * No wake-up is lost (test/model checks this).  Each time around, the head
  *	 1. resets its latch (fl_head_arm),
  *	 2. asks whether the key's lock is free of deciders, and looks at the row
- *		(acquire.c, watch),
+ *		(acquire.c, take_turn),
  *	 3. sleeps if the row shows a living lease (fl_head_sleep).
  * Nothing after the look can block, as waits for buffers and locks reset the
  * latch too; what the waits of 2 have made of the latch is of no consequence,

@@ -1,5 +1,5 @@
 /*
- * The line and the wake-up, as in src/waiting.c, src/acquire.c (watch,
+ * The line and the wake-up, as in src/waiting.c, src/acquire.c (take_turn,
  * wait_in_line), src/lease.c and src/key_lock.c. test/model/run checks it.
  *
  * One key. A holder with a lease that lives ends it in one of many ways, or
@@ -429,7 +429,7 @@ proctype waiter(byte me)
 	:: atomic { DEADLOCK && needed == me -> GIVE_UP }
 	fi;
 
-	do							/* watch() */
+	do							/* take_turn() */
 	::
 #ifndef RESET_AFTER_LOOK
 		latch[me] = false;		/* fl_head_arm */
@@ -450,6 +450,7 @@ proctype waiter(byte me)
 			:: latch[me]
 			:: atomic { may_end[me] -> GIVE_UP }
 			fi;
+			goto again
 #else
 			atomic { key_waiter = me; NEWS };	/* fl_wait_for_key(FL_PIN) */
 			if
@@ -457,9 +458,8 @@ proctype waiter(byte me)
 				key_waiter = 0; latch[me] = false }	/* fl_key_unlock */
 			:: atomic { may_end[me] -> GIVE_UP }
 			:: atomic { DEADLOCK -> GIVE_UP }
-			fi;
+			fi					/* and looks */
 #endif
-			goto again
 		fi;
 #endif
 
@@ -502,6 +502,18 @@ proctype waiter(byte me)
 			fi;
 			goto again
 #else
+			atomic { key_waiter = me; NEWS };	/* wait_to_decide: in FL_RENEW */
+			if
+			:: atomic { decider == NOBODY && !renewing ->	/* look(), fl_key_unlock */
+				key_waiter = 0; latch[me] = false;
+				view = (KEY_IS_FREE -> FREE : HELD) }
+			:: atomic { may_end[me] -> GIVE_UP }
+			:: atomic { DEADLOCK -> GIVE_UP }
+			fi;
+			if
+			:: view == HELD -> goto again
+			:: else
+			fi;
 			atomic { key_waiter = me; queued = true; head_queued = true; NEWS };
 			if					/* fl_wait_for_key(FL_DECIDE) */
 			:: atomic { decider == NOBODY && !pinned && !renewing ->
