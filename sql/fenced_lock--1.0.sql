@@ -387,7 +387,7 @@ WITH RECURSIVE ours AS MATERIALIZED (
 	       t.tgenabled OPERATOR(pg_catalog.=) ANY ('{O,A}') AS active,
 	       (t.tgtype OPERATOR(pg_catalog.&) 32) OPERATOR(pg_catalog.=) 0 AS for_rows,
 	       d.key_template, d.stamp, d.columns,
-	       CASE WHEN (t.tgtype OPERATOR(pg_catalog.&) 34) OPERATOR(pg_catalog.<>) 34
+	       CASE WHEN (t.tgtype OPERATOR(pg_catalog.&) 127) OPERATOR(pg_catalog.<>) 34
 	             AND (t.tgtype OPERATOR(pg_catalog.&) 3) OPERATOR(pg_catalog.<>) 3
 	            THEN 'it must be BEFORE … FOR EACH ROW'
 	            WHEN t.tgattr::pg_catalog.text OPERATOR(pg_catalog.<>) ''
@@ -487,6 +487,8 @@ WITH RECURSIVE ours AS MATERIALIZED (
 	                ELSE pg_catalog.format('UPDATE of table %s is not guarded', r.member::pg_catalog.regclass) END,
 	           CASE WHEN (m.events OPERATOR(pg_catalog.&) 8) OPERATOR(pg_catalog.<>) 0 THEN NULL
 	                ELSE pg_catalog.format('DELETE of table %s is not guarded', r.member::pg_catalog.regclass) END,
+	           CASE WHEN m.columns IS NOT NULL AND NOT coalesce(m.columns OPERATOR(pg_catalog.@>) g.columns, false)
+	                THEN pg_catalog.format('UPDATE of table %s is guarded for fewer columns', r.member::pg_catalog.regclass) END,
 	           CASE WHEN c.relkind OPERATOR(pg_catalog.=) 'f'
 	                THEN pg_catalog.format('%s is a foreign table, which others may write at its server', r.member::pg_catalog.regclass) END,
 	           m.problem,

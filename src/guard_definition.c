@@ -20,6 +20,10 @@
 /*
  * A stamp in a partition key would move the row while a trigger writes it.
  * What the relation and its ancestors are partitioned by counts.
+ *
+ * The ancestors are looked at without a lock.  A trigger asks this, and a lock
+ * that is taken behind that of a row can be part of a deadlock; and whoever
+ * has the partition locked keeps it from being detached from them.
  */
 static bool
 is_in_partition_key(Relation relation, const char *column)
@@ -33,13 +37,17 @@ is_in_partition_key(Relation relation, const char *column)
 								  get_partition_ancestors(RelationGetRelid(relation)));
 	foreach(cell, partitioned)
 	{
-		Relation	ancestor = relation_open(lfirst_oid(cell), AccessShareLock);
-		AttrNumber	number = fl_column_number(ancestor, column);
-		Bitmapset  *columns = bms_make_singleton(number - FirstLowInvalidHeapAttributeNumber);
+		Relation	ancestor = RelationIdGetRelation(lfirst_oid(cell));
+		AttrNumber	number;
 		bool		in_expression;
 
-		found |= has_partition_attrs(ancestor, columns, &in_expression);
-		relation_close(ancestor, AccessShareLock);
+		if (ancestor == NULL)
+			continue;
+		number = fl_column_number(ancestor, column);
+		found |= has_partition_attrs(ancestor,
+									 bms_make_singleton(number - FirstLowInvalidHeapAttributeNumber),
+									 &in_expression);
+		RelationClose(ancestor);
 	}
 	return found;
 }

@@ -19,12 +19,14 @@
 #include "compat.h"
 #include "funcapi.h"
 #include "guard_definition.h"
+#include "nodes/nodeFuncs.h"
 #include "nodes/primnodes.h"
 #include "rewrite/prs2lock.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/typcache.h"
 
 /* Columns of the result. */
 enum
@@ -52,7 +54,8 @@ column_of(Node *side, Index row)
 
 /*
  * Is a WHEN clause of the form that protect() makes, NEW.a IS DISTINCT FROM
- * OLD.a OR …?  If so, add its columns.  Operators of others and collations
+ * OLD.a OR …?  If so, add its columns.  Operators that are not the type's own
+ * equality and collations
  * that take different texts for equal are not of that form.
  */
 static bool
@@ -73,6 +76,8 @@ add_compared_columns(Node *clause, Bitmapset **columns)
 	}
 	if (!IsA(clause, DistinctExpr) ||
 		distinct->opno >= FirstNormalObjectId ||
+		distinct->opno != lookup_type_cache(exprType(linitial(distinct->args)),
+											TYPECACHE_EQ_OPR)->eq_opr ||
 		(OidIsValid(distinct->inputcollid) &&
 		 !get_collation_isdeterministic(distinct->inputcollid)))
 		return false;

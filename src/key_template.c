@@ -28,6 +28,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/rls.h"
 
 /* A piece of a template: literal text, then a column, or none at the end. */
 typedef struct Piece
@@ -140,6 +141,10 @@ fl_template_parse(const char *source, Relation relation, FlTemplate **result)
 	if (source[0] == '\0')
 		return fl_fault(ERRCODE_INVALID_PARAMETER_VALUE, 0, NULL,
 						"key template must not be empty");
+	if (strlen(source) > FL_MAX_KEY_LENGTH)
+		return fl_fault(ERRCODE_INVALID_PARAMETER_VALUE, 0, NULL,
+						"key template is too long: %zu bytes, at most %d are allowed",
+						strlen(source), FL_MAX_KEY_LENGTH);
 
 	/* Each piece but the last ends with a brace. */
 	template->count = 0;
@@ -197,6 +202,9 @@ fl_template_is_readable(const FlTemplate *template, Relation relation)
 {
 	Oid			table = RelationGetRelid(relation);
 
+	/* Row security may hide the row itself. */
+	if (check_enable_rls(table, InvalidOid, true) == RLS_ENABLED)
+		return false;
 	if (pg_class_aclcheck(table, GetUserId(), ACL_SELECT) == ACLCHECK_OK)
 		return true;
 	for (int i = 0; i < template->count; i++)

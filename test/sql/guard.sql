@@ -61,6 +61,14 @@ GRANT SELECT (id) ON wallets TO fl_guard_blind;
 SET ROLE fl_guard_blind;
 SELECT outcome('DELETE FROM wallets WHERE id = 7');
 RESET ROLE;
+-- Nor where row security may hide the row.
+ALTER TABLE wallets ENABLE ROW LEVEL SECURITY;
+CREATE POLICY blind ON wallets TO fl_guard_blind USING (true);
+SET ROLE fl_guard_blind;
+SELECT outcome('DELETE FROM wallets WHERE id = 7');
+RESET ROLE;
+DROP POLICY blind ON wallets;
+ALTER TABLE wallets DISABLE ROW LEVEL SECURITY;
 DROP OWNED BY fl_guard_blind;
 DROP ROLE fl_guard_blind;
 

@@ -213,3 +213,21 @@ SELECT * FROM fenced_lock.guard_definition('wallets', 0), fenced_lock.guard_defi
 DROP TABLE wallets, ledger, ledger_us, parent CASCADE;
 DROP FUNCTION shown, change;
 SELECT * FROM fenced_lock.guards;
+
+-- A child whose guard looks at fewer columns; a statement trigger for UPDATE.
+CREATE TABLE gv_parent (id bigint, balance int, memo text);
+CREATE TABLE gv_child () INHERITS (gv_parent);
+SELECT fenced_lock.protect('gv_parent', 'gv:{id}');
+SELECT fenced_lock.unprotect('gv_child'), fenced_lock.protect('gv_child', 'gv:{id}', columns => '{memo}');
+SELECT relation, columns, in_force, problem FROM fenced_lock.guards WHERE relation::text LIKE 'gv\_%' ORDER BY relation::text;
+SELECT fenced_lock.unprotect('gv_parent');
+CREATE TRIGGER g BEFORE UPDATE OR DELETE OR TRUNCATE ON gv_child FOR EACH STATEMENT EXECUTE FUNCTION fenced_lock.guard('gv:{id}');
+SELECT relation, in_force, problem FROM fenced_lock.guards WHERE relation::text LIKE 'gv\_%';
+-- An operator that takes more for equal than the type does.
+CREATE TABLE gv_box (id bigint, b box);
+CREATE TRIGGER g BEFORE UPDATE ON gv_box FOR EACH ROW
+  WHEN (NEW.id IS DISTINCT FROM OLD.id OR NEW.b IS DISTINCT FROM OLD.b) EXECUTE FUNCTION fenced_lock.guard('gv:{id}');
+SELECT relation, columns, in_force, problem FROM fenced_lock.guards WHERE relation::text LIKE 'gv\_box';
+-- A template can be no longer than a key.
+SELECT fenced_lock.protect('gv_parent', repeat('x', 1025));
+DROP TABLE gv_parent, gv_child, gv_box;
