@@ -248,10 +248,10 @@ foreach my $behind ('a lease', 'an open transaction')
 	my @gone = map { start_waiter($node, acquire_call($key, '60 s'), key => $key, place => $_) } 1, 2;
 	my $living = start_waiter($node, "SET lock_timeout = '7 s'; " . acquire_call($key, '6 s'), key => $key, place => 3);
 	$_->{handle}->signal('KILL') foreach @gone;
+	eval { seconds_to_end($_) } foreach @gone;	# and their sockets are closed
 	$holder->query_safe($behind eq 'a lease' ? "SELECT fenced_lock.release('$key', '$owner')" : 'COMMIT');
 	seconds_to_end($living);
 	is(${ $living->{out} }, $granted_and_well, "gone while they waited for $behind: the next one is granted the key");
-	eval { seconds_to_end($_) } foreach @gone;
 	$holder->quit;
 }
 is(locks_left(), 0, 'no lock is left of clients that have gone');
