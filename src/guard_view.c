@@ -55,8 +55,8 @@ column_of(Node *side, Index row)
 /*
  * Is a WHEN clause of the form that protect() makes, NEW.a IS DISTINCT FROM
  * OLD.a OR …?  If so, add its columns.  Operators that are not the type's own
- * equality and collations
- * that take different texts for equal are not of that form.
+ * equality and collations that take different texts for equal are not of that
+ * form.
  */
 static bool
 add_compared_columns(Node *clause, Bitmapset **columns)

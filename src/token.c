@@ -151,10 +151,17 @@ incarnation(Oid sequence)
 										sizeof(identity), 0) >> 1) | 1;
 }
 
+/* No token from now on is below this. */
+static int64
+floor_value(void)
+{
+	return last_value(fl_relation_oid("floor_seq"));
+}
+
 /*
  * Move the sequence above what it has issued, to the clock if that is above,
- * and tell why.  The caller holds the sequence's lock in Exclusive, as it does
- * for the three that follow.
+ * and tell why.  The caller holds the sequence's lock in Exclusive, as for all
+ * that follows and sets a sequence.
  */
 static void
 move_forward(Oid sequence, int64 issued, const char *why)
@@ -190,7 +197,7 @@ move_after_start(Oid sequence)
 	if (last_value(incarnation_seq) == present)
 		return;
 	move_forward(sequence,
-				 Max(last_value(sequence), last_value(fl_relation_oid("floor_seq"))),
+				 Max(last_value(sequence), floor_value()),
 				 "a start of the server");
 	set_sequence(incarnation_seq, present);
 }
@@ -199,8 +206,7 @@ move_after_start(Oid sequence)
 static bool
 is_set_back(const Sequence *now)
 {
-	return now->logged_ahead == 0 &&
-		now->last < last_value(fl_relation_oid("floor_seq"));
+	return now->logged_ahead == 0 && now->last < floor_value();
 }
 
 /* The highest value that is logged. */
@@ -214,12 +220,11 @@ logged(const Sequence *now)
 static void
 raise_floor(Oid sequence)
 {
-	Oid			floor_seq = fl_relation_oid("floor_seq");
 	Sequence	now;
 
 	read_sequence(sequence, &now);
-	if (logged(&now) > last_value(floor_seq))
-		set_sequence(floor_seq, logged(&now));
+	if (logged(&now) > floor_value())
+		set_sequence(fl_relation_oid("floor_seq"), logged(&now));
 }
 
 /* An altered sequence could give the same token twice, or a lower one. */
@@ -251,14 +256,11 @@ prepare_draw(Oid sequence)
 {
 	Sequence	now;
 
-	fl_sequence_lock(sequence, ExclusiveLock);
 	move_after_start(sequence);
 	read_sequence(sequence, &now);
 	if (is_set_back(&now))
-		move_forward(sequence, last_value(fl_relation_oid("floor_seq")),
-					 "their sequence was set back");
+		move_forward(sequence, floor_value(), "their sequence was set back");
 	raise_floor(sequence);
-	fl_sequence_unlock(sequence, ExclusiveLock);
 	moved_sequence = sequence;
 }
 
@@ -291,7 +293,9 @@ fl_token_draw(void)
 		if (sequence != moved_sequence || is_set_back(&before))
 		{
 			fl_sequence_unlock(sequence, ShareLock);
+			fl_sequence_lock(sequence, ExclusiveLock);
 			prepare_draw(sequence);
+			fl_sequence_unlock(sequence, ExclusiveLock);
 			continue;
 		}
 		token = nextval_internal(sequence, check_permissions);
@@ -322,11 +326,13 @@ fl_token_raise(int64 at_least)
 	Sequence	now;
 
 	check_definition(sequence);
-	prepare_draw(sequence);
 	fl_sequence_lock(sequence, ExclusiveLock);
+	prepare_draw(sequence);
 	if (last_value(sequence) < at_least)
+	{
 		set_sequence(sequence, at_least);
-	raise_floor(sequence);
+		raise_floor(sequence);
+	}
 	read_sequence(sequence, &now);
 	fl_sequence_unlock(sequence, ExclusiveLock);
 	XLogFlush(now.lsn);

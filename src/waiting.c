@@ -24,8 +24,9 @@
  *	 3. sleeps if the row shows a living lease (fl_head_sleep).
  * Nothing after the look can block, as waits for buffers and locks reset the
  * latch too; what the waits of 2 have made of the latch is of no consequence,
- * since what it was set for before the look is seen by the look.  A transaction that ends the lease early, by a release or by a
- * renewal to a shorter life,
+ * since what it was set for before the look is seen by the look.  A
+ * transaction that ends the lease early, by a release or by a renewal to a
+ * shorter life,
  *	 a. writes the row, holding the key's lock,
  *	 b. commits, so that the row shows it to every look,
  *	 c. gives up the key's lock,
